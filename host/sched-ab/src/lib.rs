@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Builds a kernel with the series, boots it, and compares its features off and on.
+
+pub mod exec;
+pub mod paths;
+pub mod progress;
