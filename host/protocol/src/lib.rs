@@ -40,7 +40,8 @@ pub enum Plan {
     },
     /// Runs test programs that print TAP.
     Tests {
-        /// Each program with its arguments; the program's file name is the test's name.
+        /// Each program with its arguments; the test's name is the program's file name, with the
+        /// arguments if it has some.
         commands: Vec<Vec<String>>,
         /// Scheduler features to switch on before, for example `WARN_DOUBLE_CLOCK`.
         features_on: Vec<String>,
