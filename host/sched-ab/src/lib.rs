@@ -5,3 +5,5 @@
 pub mod exec;
 pub mod paths;
 pub mod progress;
+pub mod stats;
+pub mod workload;
