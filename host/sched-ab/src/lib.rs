@@ -2,8 +2,11 @@
 
 //! Builds a kernel with the series, boots it, and compares its features off and on.
 
+pub mod apt;
+pub mod base;
 pub mod exec;
 pub mod paths;
 pub mod progress;
+pub mod series;
 pub mod stats;
 pub mod workload;
