@@ -4,9 +4,13 @@
 
 pub mod apt;
 pub mod base;
+pub mod dmesg;
 pub mod exec;
+pub mod guest;
+pub mod initramfs;
 pub mod paths;
 pub mod progress;
+pub mod report;
 pub mod series;
 pub mod stats;
 pub mod workload;
