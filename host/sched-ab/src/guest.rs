@@ -9,6 +9,7 @@ use std::{
     fmt, fs,
     fs::File,
     io::{self, BufRead, BufReader, Read, Write},
+    iter,
     os::{
         fd::AsRawFd,
         unix::{fs::FileExt, process::CommandExt},
@@ -263,10 +264,7 @@ impl<'a> Vm<'a> {
             return self.interactive(&initrd_path, on);
         }
         let mut qemu = Qemu::start(
-            self.command(&initrd_path)
-                .arg("-chardev")
-                .arg(format!("file,id=console,path={}", escape(self.log)))
-                .args(["-chardev", "file,id=events,path=/dev/stdout"])
+            self.batch(&initrd_path)
                 .stdin(Stdio::null())
                 .stdout(Stdio::piped()),
         )?;
@@ -344,6 +342,24 @@ impl<'a> Vm<'a> {
             return Err(self.cause(&why));
         }
         follow.end()
+    }
+
+    /// QEMU's command, for a reader to repeat; the initramfs, which has no name, is called
+    /// `initramfs.cpio` in it.
+    pub fn command_line(&self) -> String {
+        let command = self.batch("initramfs.cpio");
+        let words = iter::once(command.get_program()).chain(command.get_args());
+        shell_words::join(words.map(|word| word.to_string_lossy()))
+    }
+
+    /// QEMU with the console in the log and the events on its standard output.
+    fn batch(&self, initrd: &str) -> Command {
+        let mut command = self.command(initrd);
+        command
+            .arg("-chardev")
+            .arg(format!("file,id=console,path={}", escape(self.log)))
+            .args(["-chardev", "file,id=events,path=/dev/stdout"]);
+        command
     }
 
     fn command(&self, initrd: &str) -> Command {
@@ -640,7 +656,10 @@ mod tests {
     #[test]
     fn no_qemu_is_left_when_a_guest_hangs() {
         fake("hang", |vm, dir| {
+            let start = Instant::now();
             vm.run(&Plan::Boot { settle_s: 0 }, |_| Ok(())).unwrap_err();
+            // Killed, not waited for.
+            assert!(start.elapsed() < Duration::from_secs(30));
             let pid = fs::read_to_string(dir.join("a, b/pid")).unwrap();
             assert!(!Path::new("/proc").join(pid.trim()).exists());
         });
