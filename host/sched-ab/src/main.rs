@@ -6,7 +6,12 @@ use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
-use sched_ab::{base, paths::Paths};
+use sched_ab::{
+    base,
+    kbuild::{self, Flavor},
+    paths::Paths,
+    series,
+};
 
 /// Builds a kernel with the series, boots it, and compares its features off and on.
 #[derive(Parser)]
@@ -31,6 +36,20 @@ struct Common {
 enum Cmd {
     /// Fetches the base kernel and prints where it is.
     Base,
+    /// Builds a kernel and prints where it is.
+    Build { flavor: Flavor },
+    /// Opens the options of the release kernel.
+    Menuconfig,
+    /// Composes out/tree, to edit the series in it.
+    Tree,
+    /// Writes the edits in out/tree back to this repository.
+    Fold,
+    /// Writes patches and an mbox for git am to out/series.
+    Series {
+        /// Who signs the patches off, as `Name <mail>`; nobody by default.
+        #[arg(long, env)]
+        signoff: Option<String>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -56,8 +75,39 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> Result<()> {
     let paths = Paths::discover()?;
     let kernel_src = cli.common.kernel_src.as_deref();
+    let jobs = cli.common.jobs;
     match cli.command {
         Cmd::Base => println!("{}", base::ensure(&paths, kernel_src)?.dir.display()),
+        Cmd::Build { flavor } => {
+            let image = kbuild::image(&paths, kernel_src, flavor, jobs, |_| Ok(()))?;
+            println!("{}", image.bzimage.display());
+        }
+        Cmd::Menuconfig => {
+            let base = base::ensure(&paths, kernel_src)?;
+            let _lock = kbuild::lock(&paths)?;
+            series::compose(&paths, &base)?;
+            kbuild::menuconfig(&paths, &base)?;
+        }
+        Cmd::Tree => {
+            let base = base::ensure(&paths, kernel_src)?;
+            println!("{}", series::tree(&paths, &base)?.display());
+        }
+        Cmd::Fold => {
+            let folded = series::fold(&paths, &base::ensure(&paths, kernel_src)?)?;
+            folded
+                .written
+                .iter()
+                .for_each(|path| println!("wrote {path}"));
+            folded
+                .removed
+                .iter()
+                .for_each(|path| println!("removed {path}"));
+        }
+        Cmd::Series { signoff } => {
+            let base = base::ensure(&paths, kernel_src)?;
+            let signoff = signoff.as_deref().filter(|who| !who.is_empty());
+            println!("{}", series::emit(&paths, &base, signoff)?.display());
+        }
     }
     Ok(())
 }

@@ -144,7 +144,7 @@ impl Source {
                 next - 1
             );
             let (message, overlay) = parse(&root.join(&path)).with_context(|| path.clone())?;
-            let mut load = |map: &mut BTreeMap<usize, String>| {
+            let load = |map: &mut BTreeMap<usize, String>| {
                 map.remove(&number)
                     .map(|name| Diff::load(root, name))
                     .transpose()

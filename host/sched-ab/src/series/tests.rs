@@ -8,6 +8,7 @@ use std::{
     os::unix::fs::{MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
     process::Command,
+    sync::OnceLock,
     thread::sleep,
     time::Duration,
 };
@@ -47,11 +48,10 @@ fn get(root: &Path, path: &str) -> String {
     fs::read_to_string(root.join(path)).unwrap()
 }
 
-/// Replaces text in a file by way of a new one.
+/// Replaces text in a file.
 fn edit(root: &Path, path: &str, from: &str, to: &str) {
     let old = get(root, path);
     assert!(old.contains(from), "{path} has no `{from}`");
-    fs::remove_file(root.join(path)).unwrap();
     put(root, path, &old.replacen(from, to, 1));
 }
 
@@ -74,11 +74,24 @@ fn error<T>(result: anyhow::Result<T>) -> String {
 }
 
 impl Lab {
+    fn at(dir: tempfile::TempDir) -> Self {
+        let (repo, cache) = (dir.path().join("repo"), dir.path().join("cache"));
+        Self {
+            paths: Paths::new(&repo, &cache),
+            base: Base {
+                id: "7.3.4-test".into(),
+                version: "7.3.4".into(),
+                tree: cache.join("tree/7.3.4-test"),
+                dir: cache.join("base/7.3.4-test"),
+            },
+            _dir: dir,
+        }
+    }
+
     /// A base kernel and no series.
     fn empty() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let at = |name: &str| dir.path().join(name);
-        let (repo, cache, pristine) = (at("repo"), at("cache"), at("cache/base/7.3.4-test"));
+        let lab = Self::at(tempfile::tempdir().unwrap());
+        let (repo, pristine) = (lab.paths.repo.clone(), lab.base.dir.clone());
         put(&pristine, HOOK, &text(40));
         put(&pristine, "kernel/sched/core.c", &text(20));
         put(
@@ -94,23 +107,28 @@ impl Lab {
         fs::set_permissions(pristine.join("scripts/run.sh"), mode).unwrap();
         fs::create_dir_all(repo.join("series/v7.3")).unwrap();
         put(&repo, "series/v7.3/BASE", "7.3.4\n");
-        let base = Base {
-            id: "7.3.4-test".into(),
-            version: "7.3.4".into(),
-            tree: cache.join("tree/7.3.4-test"),
-            dir: pristine,
-        };
-        let paths = Paths::new(&repo, &cache);
-        let _dir = dir;
-        Self { paths, base, _dir }
+        lab
     }
 
     /// Three patches made in the tree: the crate root grows in each, the hook in two.
     fn new() -> Self {
+        static MODEL: OnceLock<Lab> = OnceLock::new();
+        let model = MODEL.get_or_init(Self::three_patches);
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["repo", "cache"] {
+            let from = model.paths.repo.with_file_name(name);
+            let mut copy = Command::new("cp");
+            copy.arg("-a").arg(from).arg(dir.path());
+            assert!(copy.status().unwrap().success());
+        }
+        Self::at(dir)
+    }
+
+    fn three_patches() -> Self {
         let lab = Self::empty();
         let tree = lab.tree();
-        put(&tree, ROOT, "//! Crate.\n\nmod a;\n");
-        put(&tree, "rust/helpers/llc.c", "// helper\r\n");
+        put(&tree, ROOT, "//! Crate.\n//!\n//! Why.\n\nmod a;\n");
+        put(&tree, "rust/helpers/llc.c", "// helper\n");
         lab.commit(
             "sched: Add a crate\n\nIt has:\n# one line\n\nNumbers: 1",
             &[ROOT, "rust/helpers/llc.c"],
@@ -201,7 +219,7 @@ fn commits_in_the_tree_become_patches() {
     assert!(!diff.contains("index "));
     assert_eq!(
         get(repo, ROOT),
-        "//! Crate.\n\nmod a;\nmod policy;\nmod stats;\n"
+        "//! Crate.\n//!\n//! Why.\n\nmod a;\nmod policy;\nmod stats;\n"
     );
 }
 
@@ -233,7 +251,7 @@ fn composing_touches_only_what_differs() {
     let tree = &lab.base.tree;
     assert!(get(tree, HOOK).contains("line 20\nhook();\n"));
     assert!(get(tree, HOOK).contains("line 30\ncount();\n"));
-    assert_eq!(get(tree, "rust/helpers/llc.c"), "// helper\r\n");
+    assert_eq!(get(tree, "rust/helpers/llc.c"), "// helper\n");
     let mode = |path: &str| fs::metadata(tree.join(path)).unwrap().mode() & 0o777;
     assert_eq!((mode("scripts/run.sh"), mode(HOOK)), (0o755, 0o644));
     let inode = |root: &Path, path: &str| fs::metadata(root.join(path)).unwrap().ino();
@@ -297,7 +315,7 @@ fn offsets_are_taken_and_fuzz_is_not() {
     put(
         &lab.base.dir,
         HOOK,
-        &old.replace("line 31\n", "line thirty-one\n"),
+        &old.replace("line 30\n{\n", "line 30\n(\n"),
     );
     let text = error(compose(&lab.paths, &lab.base));
     for part in [
@@ -320,7 +338,7 @@ fn a_grown_file_must_still_give_its_earlier_states() {
     let text = error(compose(&lab.paths, &lab.base));
     assert!(
         text.contains("series/0003.grow.diff does not apply to the overlay in reverse")
-            && text.contains("kernel/sched/llc/llc.rs, hunk `@@ -2,3 +2,4 @@"),
+            && text.contains("kernel/sched/llc/llc.rs, hunk `@@ -4,3 +4,4 @@"),
         "{text}"
     );
 }
@@ -603,11 +621,15 @@ fn only_who_asks_signs_off() {
 }
 
 #[test]
-fn a_changelog_that_mail_would_cut_is_refused() {
+fn what_mail_would_change_is_refused() {
     let lab = Lab::new();
     let before = emit(&lab.paths, &lab.base, None).map(|dir| snapshot(&dir));
     let msg = "series/0003-sched-fair-count.msg";
     lab.repo_edit(msg, "Ä body.\n", "Ä body.\n---\nlost\n");
+    let text = error(emit(&lab.paths, &lab.base, None));
+    assert!(text.contains("git am does not give"), "{text}");
+    lab.repo_edit(msg, "---\nlost\n", "");
+    put(&lab.paths.repo, "rust/helpers/llc.c", "// helper\r\n");
     let text = error(emit(&lab.paths, &lab.base, None));
     assert!(text.contains("git am does not give"), "{text}");
     let dir = lab.paths.out.join("series/7.3.4");
