@@ -511,6 +511,14 @@ fn a_tree_with_edits_is_not_replaced() {
     refused("Makefile");
     edit(&tree, "Makefile", "8", "7");
     lab.tree();
+    let mut other = lab.base.clone();
+    other.id = "7.3.5-test".into();
+    for text in [
+        error(super::tree(&lab.paths, &other)),
+        error(fold(&lab.paths, &other)),
+    ] {
+        assert!(text.contains("was made from the base 7.3.4-test, not from 7.3.5-test"));
+    }
 }
 
 #[test]

@@ -44,6 +44,7 @@ pub fn tree(paths: &Paths, base: &Base) -> Result<PathBuf> {
             "{} was not made by `make tree`: move it away",
             dir.display()
         );
+        check_base(&dir, base)?;
         if let Some(edit) = unfolded(&git, base)? {
             bail!(
                 "{} has edits that are not folded ({edit}): run `make fold`, or remove the folder \
@@ -51,32 +52,36 @@ pub fn tree(paths: &Paths, base: &Base) -> Result<PathBuf> {
                 dir.display()
             );
         }
-    }
-    if !dir.is_dir() || made_from(&dir)? != base.id {
-        let new = beside(&dir, ".new")?;
-        copy(&base.dir, &new, "-a")?;
-        if exists(&new.join(".git")) {
-            fs::remove_dir_all(new.join(".git"))?;
-        }
-        let git = Git::init(&new)?;
-        fs::write(new.join(BASE_ID), &base.id)?;
-        let (name, mail) = super::git::IDENTITY;
-        git.run(&["config", "user.name", name])?;
-        git.run(&["config", "user.email", mail])?;
         checkout(&git, base, &commits)?;
-        if dir.is_dir() {
-            fs::remove_dir_all(&dir)?;
-        }
-        fs::rename(&new, &dir)?;
-    } else {
-        checkout(&Git::at(&dir), base, &commits)?;
+        return Ok(dir);
     }
+    let new = beside(&dir, ".new")?;
+    copy(&base.dir, &new, "-a")?;
+    if exists(&new.join(".git")) {
+        fs::remove_dir_all(new.join(".git"))?;
+    }
+    let git = Git::init(&new)?;
+    fs::write(new.join(BASE_ID), &base.id)?;
+    let (name, mail) = super::git::IDENTITY;
+    git.run(&["config", "user.name", name])?;
+    git.run(&["config", "user.email", mail])?;
+    checkout(&git, base, &commits)?;
+    fs::rename(&new, &dir)?;
     Ok(dir)
 }
 
-fn made_from(dir: &Path) -> Result<String> {
+/// Fails when the tree in `dir` was made from another base.
+fn check_base(dir: &Path, base: &Base) -> Result<()> {
     let file = dir.join(BASE_ID);
-    fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))
+    let from =
+        fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+    ensure!(
+        from == base.id,
+        "{} was made from the base {from}, not from {}: name that base, or remove the folder",
+        dir.display(),
+        base.id
+    );
+    Ok(())
 }
 
 /// Puts `commits` into the tree `git`; files that they no longer touch are the base's again.
@@ -102,7 +107,7 @@ fn unfolded(git: &Git, base: &Base) -> Result<Option<String>> {
         return Ok(Some("new commits".into()));
     }
     let mut edits = git.items(&["diff", "--name-only", "-z", "--no-renames", "HEAD"])?;
-    if edits.is_empty() && made_from(&git.dir)? == base.id {
+    if edits.is_empty() {
         edits = strays(git, base)?;
     }
     Ok(edits.into_iter().next())
@@ -160,13 +165,7 @@ pub fn fold(paths: &Paths, base: &Base) -> Result<Folded> {
         dir.display()
     );
     let tree = Git::at(&dir);
-    let from = made_from(&dir)?;
-    ensure!(
-        from == base.id,
-        "{} was made from the base {from}, not from {}",
-        dir.display(),
-        base.id
-    );
+    check_base(&dir, base)?;
     for busy in ["rebase-merge", "rebase-apply", "CHERRY_PICK_HEAD"] {
         ensure!(
             !dir.join(".git").join(busy).exists(),
