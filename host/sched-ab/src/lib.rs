@@ -2,15 +2,18 @@
 
 //! Builds a kernel with the series, boots it, and compares its features off and on.
 
+pub mod ab;
 pub mod apt;
 pub mod base;
 pub mod dmesg;
 pub mod exec;
 pub mod guest;
 pub mod initramfs;
+pub mod kbuild;
 pub mod paths;
 pub mod progress;
 pub mod report;
 pub mod series;
 pub mod stats;
+pub mod toolchain;
 pub mod workload;

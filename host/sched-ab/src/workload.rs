@@ -9,6 +9,8 @@ use anyhow::{Context, Result, bail};
 pub struct Workload {
     /// What `WORKLOAD=` names, and the program.
     pub name: &'static str,
+    /// Debian's package that has the program.
+    pub package: &'static str,
     /// The unit of a result.
     pub unit: &'static str,
     /// The arguments when none are given.
@@ -19,6 +21,7 @@ pub struct Workload {
 
 const WORKLOADS: &[Workload] = &[Workload {
     name: "hackbench",
+    package: "rt-tests",
     unit: "s",
     args: "-g 4 -f 20 -l 100",
     parse: hackbench,
