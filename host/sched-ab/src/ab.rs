@@ -16,6 +16,7 @@ use sched_ab_protocol::{Event, Plan};
 use crate::{
     guest::{Accel, Topo, Vm},
     initramfs,
+    kbuild::{self, Flavor},
     paths::Paths,
     progress::Step,
     report::{BASE, Counters, Folder, Report, Setting, Side, Topology},
@@ -248,10 +249,7 @@ impl<'a> Collect<'a> {
     }
 }
 
-/// Boots a kernel, which `build` gives if the options have none, compares, and prints and saves the
-/// report.
-///
-/// `build` gets a check of the tree, which it calls before anything that takes long.
+/// Builds the kernel if no image is given, boots it, compares, and prints and saves the report.
 ///
 /// # Errors
 ///
@@ -259,7 +257,8 @@ impl<'a> Collect<'a> {
 pub fn run(
     paths: &Paths,
     options: &Options,
-    build: impl FnOnce(&dyn Fn(&Path) -> Result<()>) -> Result<PathBuf>,
+    kernel_src: Option<&Path>,
+    jobs: Option<usize>,
 ) -> Result<()> {
     let Options {
         features,
@@ -271,12 +270,15 @@ pub fn run(
     let args = workload.args(&options.args)?;
     let image = match &options.image {
         Some(image) => image.clone(),
-        None => build(&|tree| {
-            let file = tree.join("kernel/sched/features.h");
-            let text = fs::read_to_string(&file)
-                .with_context(|| format!("cannot read {}", file.display()))?;
-            features.check(&in_source(&text))
-        })?,
+        None => {
+            let check = |tree: &Path| {
+                let file = tree.join("kernel/sched/features.h");
+                let text = fs::read_to_string(&file)
+                    .with_context(|| format!("cannot read {}", file.display()))?;
+                features.check(&in_source(&text))
+            };
+            kbuild::image(paths, kernel_src, Flavor::Release, jobs, check)?.bzimage
+        }
     };
     let program = initramfs::program(workload.name, workload.package)?;
     let archive = initramfs::archive(&initramfs::agent(paths)?, &[program])?;
@@ -295,6 +297,8 @@ pub fn run(
     };
     let mut collect = Collect::new(features, workload, *rounds);
     let hello = vm.run(&plan, |event| collect.event(event))?;
+    collect.step.done(&format!("{rounds} rounds"));
+
     let (base, sides) = collect.sides.split_first().context("there are no sides")?;
     let setting = Setting {
         kernel: hello.release.clone(),
@@ -312,10 +316,9 @@ pub fn run(
     let qemu = folder.final_name(&vm.command_line());
     let commands = vec![make, qemu, shell_words::join(&command)];
     let report = Report::new(setting, workload, &args, base, sides, commands)?;
-    collect.step.done(&format!("{rounds} rounds"));
     let dir = folder.finish(&report)?;
     print!("{}", report.text());
-    eprintln!("\nreport: {}", dir.join("report.txt").display());
+    eprintln!("\nsaved in {}", dir.display());
     Ok(())
 }
 

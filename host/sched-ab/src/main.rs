@@ -7,7 +7,7 @@ use std::{path::PathBuf, process::ExitCode};
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 use sched_ab::{
-    base,
+    ab, base,
     kbuild::{self, Flavor},
     paths::Paths,
     series,
@@ -34,6 +34,8 @@ struct Common {
 
 #[derive(Subcommand)]
 enum Cmd {
+    /// Boots the release kernel and compares features off and on.
+    Ab(ab::Options),
     /// Fetches the base kernel and prints where it is.
     Base,
     /// Builds a kernel and prints where it is.
@@ -77,6 +79,7 @@ fn run(cli: Cli) -> Result<()> {
     let kernel_src = cli.common.kernel_src.as_deref();
     let jobs = cli.common.jobs;
     match cli.command {
+        Cmd::Ab(options) => ab::run(&paths, &options, kernel_src, jobs)?,
         Cmd::Base => println!("{}", base::ensure(&paths, kernel_src)?.dir.display()),
         Cmd::Build { flavor } => {
             let image = kbuild::image(&paths, kernel_src, flavor, jobs, |_| Ok(()))?;
