@@ -21,7 +21,7 @@ use crate::{
     progress::Step,
     report::{BASE, Counters, Folder, Report, Setting, Side, Topology},
     stats::MAX_POOLED,
-    workload::Workload,
+    workload::{WORKLOADS, Workload},
 };
 
 /// More features would give more than 16 sides, each of which runs `ROUNDS` times.
@@ -55,11 +55,35 @@ pub struct Options {
     #[arg(long, env = "ROUNDS", default_value_t = 5, value_parser = value_parser!(u32).range(1..=MAX_ROUNDS))]
     rounds: u32,
     /// The guest's CPUs: LLCs x cores x threads
+    #[command(flatten)]
+    machine: Machine,
+}
+
+/// The machine to boot.
+#[derive(Args, Debug)]
+pub struct Machine {
+    /// The guest's CPUs: LLCs x cores x threads
     #[arg(long, env = "TOPO", default_value = "2x4x1")]
     topo: Topo,
     /// Boot this kernel instead of building one
     #[arg(long, value_name = "BZIMAGE")]
     image: Option<PathBuf>,
+}
+
+impl Machine {
+    /// The kernel; if it is built here, `check` sees the tree before.
+    fn image(
+        &self,
+        paths: &Paths,
+        kernel_src: Option<&Path>,
+        jobs: Option<usize>,
+        check: impl FnOnce(&Path) -> Result<()>,
+    ) -> Result<PathBuf> {
+        match &self.image {
+            Some(image) => Ok(image.clone()),
+            None => Ok(kbuild::image(paths, kernel_src, Flavor::Release, jobs, check)?.bzimage),
+        }
+    }
 }
 
 /// Names of scheduler features, at least one.
@@ -263,29 +287,24 @@ pub fn run(
     let Options {
         features,
         rounds,
-        topo,
+        machine,
         ..
     } = options;
+    let topo = machine.topo;
     let workload = Workload::find(&options.workload)?;
     let args = workload.args(&options.args)?;
-    let image = match &options.image {
-        Some(image) => image.clone(),
-        None => {
-            let check = |tree: &Path| {
-                let file = tree.join("kernel/sched/features.h");
-                let text = fs::read_to_string(&file)
-                    .with_context(|| format!("cannot read {}", file.display()))?;
-                features.check(&in_source(&text))
-            };
-            kbuild::image(paths, kernel_src, Flavor::Release, jobs, check)?.bzimage
-        }
-    };
+    let image = machine.image(paths, kernel_src, jobs, |tree| {
+        let file = tree.join("kernel/sched/features.h");
+        let text =
+            fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+        features.check(&in_source(&text))
+    })?;
     let program = initramfs::program(workload.name, workload.package)?;
     let archive = initramfs::archive(&initramfs::agent(paths)?, &[program])?;
     let accel = Accel::choose(paths, &image, &archive)?;
     let folder = Folder::new(&paths.out.join("ab"))?;
     let log = folder.dmesg();
-    let vm = Vm::new(&image, &archive, *topo, accel, &log);
+    let vm = Vm::new(&image, &archive, topo, accel, &log);
     let command = [&[workload.name.to_owned()], &args[..]].concat();
     let plan = Plan::Compare {
         features: features.0.clone(),
@@ -319,6 +338,25 @@ pub fn run(
     let dir = folder.finish(&report)?;
     print!("{}", report.text());
     eprintln!("\nsaved in {}", dir.display());
+    Ok(())
+}
+
+/// A shell in the kernel that [`run`] boots, with the workloads at hand; it ends with the shell.
+pub fn shell(
+    paths: &Paths,
+    machine: &Machine,
+    kernel_src: Option<&Path>,
+    jobs: Option<usize>,
+) -> Result<()> {
+    let mut programs = vec![initramfs::program("busybox", "busybox-static")?];
+    for workload in WORKLOADS {
+        programs.push(initramfs::program(workload.name, workload.package)?);
+    }
+    let image = machine.image(paths, kernel_src, jobs, |_| Ok(()))?;
+    let archive = initramfs::archive(&initramfs::agent(paths)?, &programs)?;
+    let accel = Accel::choose(paths, &image, &archive)?;
+    let log = paths.out.join("log/shell.log");
+    Vm::new(&image, &archive, machine.topo, accel, &log).run(&Plan::Shell, |_| Ok(()))?;
     Ok(())
 }
 

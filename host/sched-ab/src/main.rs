@@ -36,6 +36,8 @@ struct Common {
 enum Cmd {
     /// Boots the release kernel and compares features off and on.
     Ab(ab::Options),
+    /// Gives a shell in the release kernel.
+    Shell(ab::Machine),
     /// Fetches the base kernel and prints where it is.
     Base,
     /// Builds a kernel and prints where it is.
@@ -80,6 +82,7 @@ fn run(cli: Cli) -> Result<()> {
     let jobs = cli.common.jobs;
     match cli.command {
         Cmd::Ab(options) => ab::run(&paths, &options, kernel_src, jobs)?,
+        Cmd::Shell(machine) => ab::shell(&paths, &machine, kernel_src, jobs)?,
         Cmd::Base => println!("{}", base::ensure(&paths, kernel_src)?.dir.display()),
         Cmd::Build { flavor } => {
             let image = kbuild::image(&paths, kernel_src, flavor, jobs, |_| Ok(()))?;

@@ -19,7 +19,8 @@ pub struct Workload {
     parse: fn(&str) -> Option<f64>,
 }
 
-const WORKLOADS: &[Workload] = &[Workload {
+/// All of them.
+pub const WORKLOADS: &[Workload] = &[Workload {
     name: "hackbench",
     package: "rt-tests",
     unit: "s",
