@@ -23,6 +23,7 @@ chatty) hello 2 && while sleep 0.2; do echo 'rcu: INFO: stall' >>"$log"; done ;;
 printing) while sleep 0.2; do echo 'still booting' >>"$log"; done ;;
 panic) hello 2 && echo '[ 1.0] Kernel panic - not syncing: Attempted to kill init!' >>"$log" ;;
 early) hello 2 ;;
+noport) echo 'sched-ab-agent: cannot open /dev/ttyS1' >>"$log" ;;
 failed) echo 'no such machine' >&2 && exit 1 ;;
 error) hello 2 && echo '{"event":"error","message":"no feature X"}' && exec sleep 60 ;;
 cpus) hello 1 && exec sleep 60 ;;

@@ -394,16 +394,21 @@ impl<'a> Vm<'a> {
         command
     }
 
-    /// The error for a guest that failed: a panic in its log explains more than `otherwise`.
+    /// The error for a guest that failed: its log may explain more than `otherwise`.
     fn cause(&self, otherwise: &str) -> anyhow::Error {
         let log = fs::read(self.log).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
-        match log.split_once("Kernel panic - not syncing: ") {
-            Some((_, panic)) => anyhow!(
-                "the guest's kernel panicked: {}",
-                panic.lines().next().unwrap_or_default().trim()
-            ),
-            None => anyhow!("{otherwise}"),
+        let after = |text| {
+            let (_, rest) = log.split_once(text)?;
+            rest.lines().next().map(str::trim)
+        };
+        if let Some(panic) = after("Kernel panic - not syncing: ") {
+            anyhow!("the guest's kernel panicked: {panic}")
+        } else if let Some(message) = after("sched-ab-agent: ") {
+            // It had no port for events.
+            anyhow!("the guest reports: {message}")
+        } else {
+            anyhow!("{otherwise}")
         }
     }
 }
@@ -618,6 +623,7 @@ mod tests {
             ("early", "the guest ended before its plan was done"),
             ("failed", "QEMU failed (exit status: 1) no such machine"),
             ("error", "the guest reports: no feature X"),
+            ("noport", "the guest reports: cannot open /dev/ttyS1"),
             ("cpus", "the guest has 1 CPUs online, not 2"),
             ("kvm", "KVM internal error. Suberror: 1"),
         ] {

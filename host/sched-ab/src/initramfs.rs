@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail};
 use cpio::newc::{self, Builder, ModeFileType};
 use sched_ab_protocol::{PLAN, Plan};
 
-use crate::{exec, paths::Paths};
+use crate::{exec, paths::Paths, toolchain};
 
 /// The dynamic loader, at the path that programs for x86-64 name.
 const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
@@ -24,36 +24,22 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Builds the agent, static, and returns its path.
 ///
-/// Cargo is `$SCHED_AB_CARGO`, the one of the cache's toolchain, or the one in `PATH`.
-///
 /// # Errors
 ///
 /// When the build fails.
 pub fn agent(paths: &Paths) -> Result<PathBuf> {
-    let toolchain = paths.cache.join("rust-1.85.0/bin");
-    let cargo = match env::var_os("SCHED_AB_CARGO") {
-        Some(cargo) => PathBuf::from(cargo),
-        None if toolchain.join("cargo").exists() => toolchain.join("cargo"),
-        None => PathBuf::from("cargo"),
-    };
-    let mut command = Command::new(&cargo);
-    // A rustc beside this cargo is the one that belongs to it.
-    let rustc = cargo.with_file_name("rustc");
-    if rustc.is_absolute() && rustc.exists() {
-        command.env("RUSTC", rustc);
-    }
-    let target = paths.cache_dir("target")?;
+    let mut command = toolchain::cargo(paths);
     command
         .args(["build", "--release", "--locked", "--target", TARGET])
-        .args(["--package", "sched-ab-agent", "--manifest-path"])
-        .arg(paths.repo.join("host/Cargo.toml"))
-        .arg("--target-dir")
-        .arg(&target)
-        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .args(["--package", "sched-ab-agent"])
         .env("RUSTFLAGS", "-C target-feature=+crt-static");
     let log = paths.cache_dir("guest")?.join("agent.log");
     exec::logged(&mut command, &log, |_| {}).context("cannot build the guest's agent")?;
-    Ok(target.join(TARGET).join("release/sched-ab-agent"))
+    Ok(paths
+        .cache
+        .join("target")
+        .join(TARGET)
+        .join("release/sched-ab-agent"))
 }
 
 /// Finds a program in `PATH`; `package` is the Debian package that has it, for the error.
