@@ -255,6 +255,18 @@ pub(super) fn folder(base: &Base) -> String {
     format!("series/v{major}.{minor}")
 }
 
+/// The folders of the diffs for bases other than `base`.
+pub(super) fn other_bases(root: &Path, base: &Base) -> Result<Vec<String>> {
+    let mut folders = Vec::new();
+    for name in names(&root.join("series"))? {
+        let path = format!("series/{name}");
+        if root.join(&path).is_dir() && path != folder(base) {
+            folders.push(path);
+        }
+    }
+    Ok(folders)
+}
+
 /// Writes a message as its file holds it.
 pub(super) fn message_file(message: &str, overlay: &[String]) -> String {
     let mut text = message.trim().to_owned() + "\n";

@@ -311,11 +311,12 @@ fn offsets_are_taken_and_fuzz_is_not() {
     lab.compose();
     assert!(get(&lab.base.tree, HOOK).contains("line 20\nhook();\n"));
 
+    // One line of context differs, the outermost, which patch(1) would forgive.
     let before = snapshot(&lab.base.tree);
     put(
         &lab.base.dir,
         HOOK,
-        &old.replace("line 30\n{\n", "line 30\n(\n"),
+        &old.replace("line 29\n{\n}\n", "line 29\n{\n)\n"),
     );
     let text = error(compose(&lab.paths, &lab.base));
     for part in [
@@ -537,25 +538,43 @@ fn a_fold_over_a_changed_series_is_refused() {
 }
 
 #[test]
-fn a_dropped_patch_renumbers_the_rest() {
+fn patches_can_be_dropped_and_moved() {
     let lab = Lab::new();
+    let repo = &lab.paths.repo;
+    for number in 1..=3 {
+        let path = format!("series/v7.4/000{number}.diff");
+        put(repo, &path, &format!("of patch {number}\n"));
+    }
     let tree = lab.tree();
     lab.git(&["reset", "-q", "--hard", "HEAD~1"]);
+    lab.git(&["tag", "crate", "HEAD~1"]);
     edit(&tree, HOOK, "line 5\n", "line five\n");
     lab.commit("sched: Five", &[HOOK]);
-    lab.git(&["rebase", "-q", "--onto", "HEAD~2", "HEAD~1"]);
+    lab.git(&["rebase", "-q", "--onto", "base", "HEAD~1"]);
+    lab.git(&["cherry-pick", "crate"]);
     lab.fold();
-    let files: Vec<_> = snapshot(&lab.paths.repo).into_keys().collect();
+    let files: Vec<_> = snapshot(repo).into_keys().collect();
     assert_eq!(
         files,
         [
             ROOT,
             "rust/helpers/llc.c",
             "series/0000-cover-letter.msg",
-            "series/0001-sched-add-a-crate.msg",
-            "series/0002-sched-five.msg",
-            "series/v7.3/0002.diff",
+            "series/0001-sched-five.msg",
+            "series/0002-sched-add-a-crate.msg",
+            "series/v7.3/0001.diff",
             "series/v7.3/BASE",
+            "series/v7.4/0002.diff",
+        ]
+    );
+    assert_eq!(get(repo, "series/v7.4/0002.diff"), "of patch 1\n");
+    // A new subject renames only the changelog's file.
+    lab.git(&["commit", "-q", "--amend", "-m", "sched: A crate"]);
+    assert_eq!(
+        lab.fold(),
+        [
+            "series/0002-sched-a-crate.msg",
+            "series/0002-sched-add-a-crate.msg"
         ]
     );
     // What no patch touches now is the base's.

@@ -14,7 +14,7 @@ use super::{
     AUTHOR,
     compose::{Commits, beside, build, copy, generate, remove_in, temp},
     git::Git,
-    source::{File, Source, exists, subject, walk},
+    source::{self, File, Source, exists, subject, walk},
 };
 use crate::{base::Base, paths::Paths};
 
@@ -196,7 +196,7 @@ pub fn fold(paths: &Paths, base: &Base) -> Result<Folded> {
         .map(|patch| (patch.subject().to_owned(), patch.slug.clone()))
         .collect();
     let new = generate(&work.git, base, &work.base_id, &slugs)?;
-    let current = generate(&old.git, base, &old.ids[0], &slugs)?;
+    let mut current = generate(&old.git, base, &old.ids[0], &slugs)?;
 
     // A file that means the same keeps its bytes, however its author laid it out.
     let mut keep = BTreeMap::new();
@@ -214,27 +214,53 @@ pub fn fold(paths: &Paths, base: &Base) -> Result<Folded> {
     for (path, file) in &keep {
         file.write(&check.path().join(path))?;
     }
-    let commits = build(&Source::load(check.path(), base)?, base, &AUTHOR)?;
+    let result = Source::load(check.path(), base)?;
+    let commits = build(&result, base, &AUTHOR)?;
     ensure!(
         generate(&commits.git, base, &commits.ids[0], &slugs)? == new,
         "the files made from {} do not give its commits again; nothing was written",
         dir.display()
     );
 
+    // The diffs for other bases follow their patches to new numbers.
+    for patch in &source.patches {
+        let mut now = result.patches.iter();
+        let moved = now
+            .clone()
+            .find(|other| other.subject() == patch.subject())
+            // Or it has a new subject.
+            .or_else(|| {
+                now.find(|other| {
+                    other.number == patch.number && !slugs.contains_key(other.subject())
+                })
+            });
+        for folder in source::other_bases(&paths.repo, base)? {
+            let path = format!("{folder}/{:04}.diff", patch.number);
+            if !exists(&paths.repo.join(&path)) {
+                continue;
+            }
+            let file = File::read(&paths.repo.join(&path))?;
+            if let Some(patch) = moved {
+                keep.insert(format!("{folder}/{:04}.diff", patch.number), file.clone());
+            }
+            current.insert(path, file);
+        }
+    }
+
     let mut folded = Folded {
         written: Vec::new(),
         removed: Vec::new(),
     };
+    for path in current.into_keys().filter(|path| !keep.contains_key(path)) {
+        remove_in(&paths.repo, &path)?;
+        folded.removed.push(path);
+    }
     for (path, file) in keep {
         let on_disk = paths.repo.join(&path);
         if !exists(&on_disk) || File::read(&on_disk)? != file {
             file.write(&on_disk)?;
             folded.written.push(path);
         }
-    }
-    for path in current.into_keys().filter(|path| !new.contains_key(path)) {
-        remove_in(&paths.repo, &path)?;
-        folded.removed.push(path);
     }
     checkout(&tree, base, &commits)?;
     Ok(folded)
