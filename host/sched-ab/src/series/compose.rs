@@ -260,7 +260,6 @@ pub(super) fn sync(base: &Base, files: &BTreeMap<String, Option<File>>) -> Resul
         let temp = beside(&base.tree, ".new")?;
         copy(&base.dir, &temp, "-al")?;
         fs::rename(&temp, &base.tree)?;
-        remove(&manifest)?;
     }
     let earlier: BTreeSet<String> = if manifest.is_file() {
         fs::read_to_string(&manifest)?

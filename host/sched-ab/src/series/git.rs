@@ -24,7 +24,6 @@ const CONFIG: &[&str] = &[
     "core.hooksPath=/dev/null",
     // Changelogs may have lines that start with `#`.
     "core.commentChar=\u{1}",
-    "commit.cleanup=whitespace",
     "commit.gpgSign=false",
     "advice.detachedHead=false",
     "gc.auto=0",

@@ -430,6 +430,18 @@ fn edits_go_to_the_patch_that_owns_the_file() {
     put(&tree, POLICY, "fn rule() {}\n");
     assert_eq!(lab.fold(), [POLICY]);
     assert_eq!(get(&lab.paths.repo, POLICY), "fn rule() {}\n");
+    // The rewritten commit keeps a line of its changelog that looks like a comment.
+    let helper = "rust/helpers/llc.c";
+    put(&tree, helper, "// other\n");
+    assert_eq!(lab.fold(), [helper]);
+    edit(&tree, helper, "other", "another");
+    lab.commit("squash! sched: Add a crate\n\n# More.", &[helper]);
+    assert_eq!(lab.fold(), [helper, "series/0001-sched-add-a-crate.msg"]);
+    let msg = get(&lab.paths.repo, "series/0001-sched-add-a-crate.msg");
+    assert!(
+        msg.contains("\n# one line\n") && msg.contains("\n# More.\n"),
+        "{msg}"
+    );
     // Folded, so that a new tree may be made.
     lab.tree();
     assert_eq!(lab.fold(), [""; 0]);
