@@ -533,6 +533,8 @@ pulled     0         1234
         assert!(three.contains("With 1 row of 3 pairs no significance is possible: it takes 4"));
         assert!(!three.contains("%*"), "{three}");
         assert!(!text(4, 1).contains(impossible));
+        // 0.029 is below 0.05, but twice that for the 2 rows of Holm is not.
+        assert!(text(4, 1).contains("%*") && !text(4, 2).contains("%*"));
         assert!(text(4, 2).contains("With 2 rows of 4 pairs") && !text(5, 2).contains(impossible));
         assert!(!three.contains("CoeffVar is above"));
         let noisy = report(8, &base, &[side("A", &[0.5, 1.0, 0.7, 0.9, 0.8], None)]).text();
