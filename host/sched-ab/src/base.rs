@@ -58,13 +58,26 @@ pub fn ensure(paths: &Paths, kernel_src: Option<&Path>) -> Result<Base> {
             None => fetch(paths, &home)?,
         },
     };
-    let dir = home.join(&id);
-    Ok(Base {
-        version: version(&dir)?,
-        tree: paths.cache_dir("tree")?.join(&id),
-        dir,
-        id,
-    })
+    Base::open(paths, &home, id)
+}
+
+/// The base kernel that [`ensure`] returns without a network and without `KERNEL_SRC`, if any.
+pub fn in_cache(paths: &Paths) -> Result<Option<Base>> {
+    let home = paths.cache_dir("base")?;
+    let id = cached(&home)?;
+    id.map(|id| Base::open(paths, &home, id)).transpose()
+}
+
+impl Base {
+    fn open(paths: &Paths, home: &Path, id: String) -> Result<Self> {
+        let dir = home.join(&id);
+        Ok(Self {
+            version: version(&dir)?,
+            tree: paths.cache_dir("tree")?.join(&id),
+            dir,
+            id,
+        })
+    }
 }
 
 /// The best base that is complete in the cache already.
@@ -77,7 +90,7 @@ fn cached(home: &Path) -> Result<Option<String>> {
         .collect();
     ids.sort();
     let wanted = |id: &&String| id.starts_with(&format!("{WANTED}-"));
-    let best = ids.iter().filter(wanted).next_back().or(ids.last());
+    let best = ids.iter().rfind(wanted).or(ids.last());
     if let Some(id) = best.filter(|id| !wanted(id)) {
         eprintln!("base: Linux {WANTED} was not to be had, using {id}");
     }

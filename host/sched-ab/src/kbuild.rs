@@ -100,7 +100,7 @@ pub fn image(
 pub fn build(paths: &Paths, base: &Base, flavor: Flavor, jobs: Option<usize>) -> Result<Image> {
     let tools = Toolchain::find(paths)?;
     let config = Config::new(paths, flavor, tools.inline_helpers)?;
-    let obj = config.obj(paths, base, &tools)?;
+    let obj = config.obj(paths, base, &tools);
     let log = paths.out.join(format!("log/kernel-{}.log", flavor.name()));
     let _ = fs::remove_file(&log);
     config.apply(&tools, &base.tree, &obj, &log)?;
@@ -130,12 +130,22 @@ pub fn build(paths: &Paths, base: &Base, flavor: Flavor, jobs: Option<usize>) ->
     })
 }
 
+/// The build folder of `flavor` as it is configured now.
+pub(crate) fn obj(
+    paths: &Paths,
+    base: &Base,
+    tools: &Toolchain,
+    flavor: Flavor,
+) -> Result<PathBuf> {
+    Ok(Config::new(paths, flavor, tools.inline_helpers)?.obj(paths, base, tools))
+}
+
 /// Opens the options of the release kernel in the composed tree, and keeps what was changed in
 /// `host/config/local.config`, which later builds use. The caller holds [`lock`].
 pub fn menuconfig(paths: &Paths, base: &Base) -> Result<()> {
     let tools = Toolchain::find(paths)?;
     let config = Config::new(paths, Flavor::Release, tools.inline_helpers)?;
-    let obj = config.obj(paths, base, &tools)?;
+    let obj = config.obj(paths, base, &tools);
     let log = paths.out.join("log/menuconfig.log");
     let _ = fs::remove_file(&log);
     config.apply(&tools, &base.tree, &obj, &log)?;
@@ -243,19 +253,16 @@ impl Config {
     }
 
     /// The build folder, whose name has everything that a build depends on but the sources.
-    pub(crate) fn obj(&self, paths: &Paths, base: &Base, tools: &Toolchain) -> Result<PathBuf> {
+    pub(crate) fn obj(&self, paths: &Paths, base: &Base, tools: &Toolchain) -> PathBuf {
         let mut hash = Sha256::new();
         for (_, text) in &self.fragments {
             hash.update(text);
         }
         let hash = format!("{:x}", hash.finalize());
-        paths.cache_dir(&format!(
-            "obj/{}-{}-{}-{}",
-            base.id,
-            tools.id,
-            self.name,
-            &hash[..8]
-        ))
+        let (base, tools, name) = (&base.id, &tools.id, &self.name);
+        paths
+            .cache
+            .join(format!("obj/{base}-{tools}-{name}-{}", &hash[..8]))
     }
 
     /// Configures `obj` and checks what became of it.
@@ -266,6 +273,7 @@ impl Config {
         obj: &Path,
         log: &Path,
     ) -> Result<()> {
+        fs::create_dir_all(obj).with_context(|| format!("cannot make {}", obj.display()))?;
         let step = Step::new(&format!("configuration ({})", self.name), 0);
         let make = |target| run(tools.make(tree, obj).arg(target), log, |_| {});
         make("tinyconfig")?;

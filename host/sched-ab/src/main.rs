@@ -7,10 +7,10 @@ use std::{path::PathBuf, process::ExitCode};
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 use sched_ab::{
-    ab, base,
+    ab, base, check, clean, doctor,
     kbuild::{self, Flavor},
     paths::Paths,
-    series,
+    series, test,
 };
 
 /// Builds a kernel with the series, boots it, and compares its features off and on.
@@ -42,8 +42,18 @@ enum Cmd {
     Base,
     /// Builds a kernel and prints where it is.
     Build { flavor: Flavor },
+    /// Runs what CI runs.
+    Test,
+    /// Runs everything, also what takes hours, and keeps the result with its date.
+    TestAll,
+    /// Runs the static checks only.
+    Check,
     /// Opens the options of the release kernel.
     Menuconfig,
+    /// Says what is installed and what is missing.
+    Doctor,
+    /// Removes what the cache does not need any more.
+    Clean,
     /// Composes out/tree, to edit the series in it.
     Tree,
     /// Writes the edits in out/tree back to this repository.
@@ -88,6 +98,11 @@ fn run(cli: Cli) -> Result<()> {
             let image = kbuild::image(&paths, kernel_src, flavor, jobs, |_| Ok(()))?;
             println!("{}", image.bzimage.display());
         }
+        Cmd::Test => test::run(&paths, kernel_src, jobs, false)?,
+        Cmd::TestAll => test::run(&paths, kernel_src, jobs, true)?,
+        Cmd::Check => check::run(&paths)?,
+        Cmd::Doctor => doctor::run(&paths)?,
+        Cmd::Clean => clean::run(&paths)?,
         Cmd::Menuconfig => {
             let base = base::ensure(&paths, kernel_src)?;
             let _lock = kbuild::lock(&paths)?;

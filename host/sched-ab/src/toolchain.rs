@@ -54,7 +54,7 @@ impl Toolchain {
         }
         Ok(Self {
             rustc,
-            bindgen: paths.cache.join(BINDGEN).join("bin/bindgen"),
+            bindgen: bindgen(paths),
             ..this
         })
     }
@@ -104,6 +104,11 @@ impl Toolchain {
             ]);
         command
     }
+}
+
+/// The program that makes Rust declarations from C headers.
+pub fn bindgen(paths: &Paths) -> PathBuf {
+    paths.cache.join(BINDGEN).join("bin/bindgen")
 }
 
 /// Where `rustc`, `cargo` and `rustfmt` are.
