@@ -372,7 +372,10 @@ impl<'a> Vm<'a> {
             Accel::Kvm => "kvm",
             Accel::Tcg => "tcg,thread=multi",
         };
-        let mut append = "console=ttyS0 ignore_loglevel panic=-1 oops=panic".to_owned();
+        // A busy host can be late with the ticks that the check of the timer counts, and a kernel
+        // that misses them panics. Under KVM the kernel skips the check by itself.
+        let mut append =
+            "console=ttyS0 ignore_loglevel panic=-1 oops=panic no_timer_check".to_owned();
         if !self.append.is_empty() {
             append.push(' ');
             append.push_str(&self.append);
