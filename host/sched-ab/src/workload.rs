@@ -24,7 +24,7 @@ pub const WORKLOADS: &[Workload] = &[Workload {
     name: "hackbench",
     package: "rt-tests",
     unit: "s",
-    args: "-g 4 -f 20 -l 100",
+    args: "-g 4 -f 20 -l 60",
     parse: hackbench,
 }];
 
