@@ -36,6 +36,10 @@ use crate::{exec, initramfs, paths::Paths};
 const QEMU: &str = "qemu-system-x86_64";
 const KVM: &str = "/dev/kvm";
 
+/// The first version of QEMU whose TCG may run CPUs in parallel. In 7.2 a CPU can go on with a
+/// stale translation of code that another one has patched: switching a static key under load
+/// ended in `Oops: int3` after some hundred times, also on an unpatched kernel. 10 does not.
+const PARALLEL_TCG: u32 = 10;
 /// An APIC identifier must stay below it: 255 means all CPUs, and more would need an interrupt
 /// remapping unit.
 const APIC_IDS: u32 = 255;
@@ -115,8 +119,11 @@ impl FromStr for Topo {
 pub enum Accel {
     /// The host's processor.
     Kvm,
-    /// QEMU's translator, with one thread for each of the guest's CPUs.
-    Tcg,
+    /// QEMU's translator.
+    Tcg {
+        /// One thread for each of the guest's CPUs; else one thread runs them in turn.
+        parallel: bool,
+    },
 }
 
 impl Accel {
@@ -124,8 +131,37 @@ impl Accel {
     pub fn name(self) -> &'static str {
         match self {
             Self::Kvm => "kvm",
-            Self::Tcg => "tcg",
+            Self::Tcg { .. } => "tcg",
         }
+    }
+
+    /// QEMU's option.
+    fn option(self) -> &'static str {
+        match self {
+            Self::Kvm => "kvm",
+            Self::Tcg { parallel: true } => "tcg,thread=multi",
+            Self::Tcg { parallel: false } => "tcg,thread=single",
+        }
+    }
+
+    /// TCG as the installed QEMU can do it. Prints a line if that is not in parallel.
+    fn tcg() -> Result<Self> {
+        let version = exec::output(Command::new(QEMU).arg("--version"))?;
+        let version = version
+            .split_once("version ")
+            .map_or("", |(_, rest)| rest)
+            .split_whitespace()
+            .next()
+            .unwrap_or_default();
+        let major = version.split('.').next().and_then(|n| n.parse().ok());
+        let parallel = major >= Some(PARALLEL_TCG);
+        if !parallel {
+            eprintln!(
+                "TCG of QEMU {version} runs the guest's CPUs in turn; from version {PARALLEL_TCG} \
+                 on it can run them in parallel"
+            );
+        }
+        Ok(Self::Tcg { parallel })
     }
 
     /// KVM if it runs this very image, else TCG. Prints a line that says why it is TCG.
@@ -139,7 +175,7 @@ impl Accel {
     pub fn choose(paths: &Paths, image: &Path, archive: &[u8]) -> Result<Self> {
         if let Err(error) = File::options().read(true).write(true).open(KVM) {
             eprintln!("TCG is used: {KVM} cannot be opened: {error}");
-            return Ok(Self::Tcg);
+            return Self::tcg();
         }
         let mut key = Sha256::new();
         key.update(fs::read(image).with_context(|| format!("cannot read {}", image.display()))?);
@@ -180,7 +216,7 @@ impl Accel {
         }
         let log = log.display();
         eprintln!("TCG is used: a guest under KVM did not boot: {reason} (log: {log})");
-        Ok(Self::Tcg)
+        Self::tcg()
     }
 }
 
@@ -368,10 +404,6 @@ impl<'a> Vm<'a> {
             cores,
             threads,
         } = self.topo;
-        let accel = match self.accel {
-            Accel::Kvm => "kvm",
-            Accel::Tcg => "tcg,thread=multi",
-        };
         // A busy host can be late with the ticks that the check of the timer counts, and a kernel
         // that misses them panics. Under KVM the kernel skips the check by itself.
         let mut append =
@@ -385,7 +417,13 @@ impl<'a> Vm<'a> {
             .args(["-nodefaults", "-no-user-config", "-display", "none"])
             // With `panic=-1` a panic reboots at once, which here ends QEMU.
             .args(["-no-reboot", "-machine", "q35", "-cpu", "max"])
-            .args(["-accel", accel, "-m", &MEMORY_MIB.to_string(), "-smp"])
+            .args([
+                "-accel",
+                self.accel.option(),
+                "-m",
+                &MEMORY_MIB.to_string(),
+                "-smp",
+            ])
             .arg(format!(
                 "{},sockets={llcs},cores={cores},threads={threads}",
                 self.topo.cpus()
@@ -571,7 +609,7 @@ mod tests {
         let image = dir.path().join("bzImage");
         fs::write(&image, "").unwrap();
         let topo = "1x2x1".parse().unwrap();
-        let mut vm = Vm::new(&image, b"", topo, Accel::Tcg, &log);
+        let mut vm = Vm::new(&image, b"", topo, Accel::Tcg { parallel: true }, &log);
         vm.qemu = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/fake-qemu.sh");
         vm.append = format!("fake={case}");
         vm.quiet = Duration::from_secs(1);
@@ -697,7 +735,13 @@ mod tests {
     #[test]
     fn a_missing_kernel_or_qemu_is_named() {
         fake("good", |vm, dir| {
-            let mut vm = Vm::new(vm.image, b"", vm.topo, Accel::Tcg, vm.log);
+            let mut vm = Vm::new(
+                vm.image,
+                b"",
+                vm.topo,
+                Accel::Tcg { parallel: true },
+                vm.log,
+            );
             vm.qemu = "no-such-qemu".into();
             let error = vm.run(&Plan::Shell, |_| Ok(())).unwrap_err().to_string();
             assert!(error.starts_with("cannot start no-such-qemu"), "{error}");
