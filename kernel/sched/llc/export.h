@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Documentation/scheduler/sched-shared-runq.rst
+ *
+ * What C and Rust know of each other. bindgen reads this file; it must not
+ * include kernel/sched/sched.h.
+ */
+#ifndef _KERNEL_SCHED_LLC_EXPORT_H
+#define _KERNEL_SCHED_LLC_EXPORT_H
+
+#include <linux/atomic.h>
+#include <linux/cpumask.h>
+#include <linux/list.h>
+#include <linux/spinlock.h>
+#include <linux/sched/shared_runq.h>
+
+struct rq;
+
+/*
+ * The counters of a shard, by the name that debugfs shows. Each is an event
+ * count since boot, and is only written with the lock of the shard held.
+ *
+ * The refused_* counters are also the verdicts on a task that a CPU wants to
+ * pull: the first reason that holds against it, or @pulled.
+ */
+#define SHARED_RUNQ_STATS(S)			\
+	S(pushed)				\
+	S(pulled)				\
+	S(scanned)				\
+	S(scan_limit)				\
+	S(lock_contended)			\
+	S(refused_own)				\
+	S(refused_affinity)			\
+	S(refused_migration_disabled)		\
+	S(refused_running)			\
+	S(refused_rq_lock)			\
+	S(refused_root_domain)			\
+	S(refused_alone)			\
+	S(refused_throttled)			\
+	S(refused_blocked)			\
+	S(refused_capacity)			\
+	S(refused_cookie)
+
+#define SHARED_RUNQ_STAT(name) SHARED_RUNQ_##name,
+enum shared_runq_stat {
+	SHARED_RUNQ_STATS(SHARED_RUNQ_STAT)
+	SHARED_RUNQ_NR_STATS
+};
+#undef SHARED_RUNQ_STAT
+
+/**
+ * struct shared_runq_llc - what the shards of one LLC have in common
+ * @nr_busy: how many of the shards have a task linked
+ * @nr_shards: how many shards the LLC has
+ *
+ * One for each possible CPU, never freed; an LLC uses that of its first CPU.
+ */
+struct shared_runq_llc {
+	atomic_t	nr_busy;
+	unsigned int	nr_shards;
+};
+
+/**
+ * struct shared_runq_shard - a FIFO of runnable tasks that wait for a CPU
+ * @lock: protects all of the shard; taken with interrupts disabled, inside the
+ *	lock of a runqueue or alone
+ * @nr: number of linked tasks; read without the lock as a hint
+ * @tasks: the linked tasks, by &struct shared_runq_node.list
+ * @llc: the LLC that the shard belongs to, never NULL
+ * @next: the next shard of the LLC, in a ring; never NULL, read without the lock
+ * @stats: indexed by &enum shared_runq_stat; read without the lock
+ *
+ * One for each possible CPU, never freed. A shard of an LLC is that of the
+ * first CPU among those that it serves.
+ */
+struct shared_runq_shard {
+	raw_spinlock_t			lock;
+	unsigned int			nr;
+	struct list_head		tasks;
+	struct shared_runq_llc		*llc;
+	struct shared_runq_shard	*next;
+	u64				stats[SHARED_RUNQ_NR_STATS];
+};
+
+/* Rust, called by C. */
+struct shared_runq_shard *shared_runq_place(unsigned int cpu,
+					    const struct cpumask *llc);
+void shared_runq_push(struct shared_runq_shard *shard,
+		      struct shared_runq_node *node);
+void shared_runq_unlink(struct shared_runq_node *node);
+struct shared_runq_node *shared_runq_pull(struct shared_runq_shard *home,
+					  struct rq *this_rq);
+bool shared_runq_drain(struct shared_runq_shard *shard);
+
+/* C, called by Rust. */
+struct shared_runq_shard *shared_runq_shard_of(unsigned int cpu);
+struct shared_runq_llc *shared_runq_llc_of(unsigned int cpu);
+unsigned int shared_runq_next_cpu(int cpu, const struct cpumask *llc);
+unsigned int shared_runq_core_of(unsigned int cpu, const struct cpumask *llc);
+enum shared_runq_stat shared_runq_try_source(struct shared_runq_node *node,
+					     struct rq *this_rq);
+
+#endif /* _KERNEL_SCHED_LLC_EXPORT_H */
