@@ -9,6 +9,7 @@ use clap::{Args, Parser, Subcommand};
 use sched_ab::{
     ab, base, check, clean, doctor,
     kbuild::{self, Flavor},
+    offtest,
     paths::Paths,
     series, test,
 };
@@ -48,6 +49,8 @@ enum Cmd {
     TestAll,
     /// Runs the static checks only.
     Check,
+    /// Checks that with the options not set the scheduler has the base's instructions.
+    Offtest,
     /// Opens the options of the release kernel.
     Menuconfig,
     /// Says what is installed and what is missing.
@@ -100,6 +103,7 @@ fn run(cli: Cli) -> Result<()> {
         }
         Cmd::Test => test::run(&paths, kernel_src, jobs, false)?,
         Cmd::TestAll => test::run(&paths, kernel_src, jobs, true)?,
+        Cmd::Offtest => offtest::run(&paths, kernel_src, jobs)?,
         Cmd::Check => check::run(&paths)?,
         Cmd::Doctor => doctor::run(&paths)?,
         Cmd::Clean => clean::run(&paths)?,

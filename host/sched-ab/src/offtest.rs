@@ -12,11 +12,12 @@ use std::{
 use anyhow::{Result, bail};
 
 use crate::{
-    base::Base,
+    base::{self, Base},
     exec,
     kbuild::{self, Config},
     paths::Paths,
     progress::Step,
+    series,
     toolchain::{LLVM, Toolchain},
 };
 
@@ -29,13 +30,15 @@ const NAMES: [&str; 2] = ["off-base", "off-tree"];
 /// it looks at, is on.
 const FRAGMENT: &str = "CONFIG_RUST=n\nCONFIG_SCHED_CORE=y\n";
 
-/// Builds both objects from the base and from the composed tree, and compares them. The caller
-/// holds [`kbuild::lock`].
+/// Builds both objects from the base and from the composed tree, and compares them.
 ///
 /// # Errors
 ///
 /// When they differ, or cannot be built.
-pub fn run(paths: &Paths, base: &Base, jobs: Option<usize>) -> Result<()> {
+pub fn run(paths: &Paths, kernel_src: Option<&Path>, jobs: Option<usize>) -> Result<()> {
+    let base = &base::ensure(paths, kernel_src)?;
+    let _lock = kbuild::lock(paths)?;
+    series::compose(paths, base)?;
     let tools = Toolchain::find(paths)?;
     let log = paths.out.join("log/offtest.log");
     let _ = fs::remove_file(&log);
