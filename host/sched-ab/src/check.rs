@@ -30,7 +30,10 @@ pub fn run(paths: &Paths) -> Result<()> {
     }
     found.extend(format(paths, &rust)?);
     match base::in_cache(paths)? {
-        Some(base) => found.extend(checkpatch(&base, &series::emit(paths, &base, None)?)?),
+        Some(base) => match series::emit(paths, &base, None) {
+            Ok(dir) => found.extend(checkpatch(&base, &dir)?),
+            Err(error) => found.push(format!("series: {error:#}")),
+        },
         None => eprintln!("check: no base kernel in the cache yet, so checkpatch did not run"),
     }
     if found.is_empty() {
