@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Partitions of cpusets rebuild the domains while tasks are pushed. */
+#include "sched_llc.h"
+
+#define CGROUP		"/sys/fs/cgroup/"
+#define PARTITION	CGROUP "sched_llc_test/"
+
+/* Times that a partition is made and unmade. */
+#define CYCLES 5
+
+FIXTURE(domains)
+{
+	int was_on;
+	/* The test enabled the cpuset controller. */
+	bool enabled;
+	/* The last two CPUs of an LLC with more than that. */
+	cpu_set_t two;
+	char list[32];
+};
+
+static bool has_word(const char *path, const char *word)
+{
+	char buf[4096], *at, *save;
+
+	if (read_file(path, buf, sizeof(buf)) < 0)
+		return false;
+	for (at = strtok_r(buf, " \n", &save); at;
+	     at = strtok_r(NULL, " \n", &save)) {
+		if (!strcmp(at, word))
+			return true;
+	}
+	return false;
+}
+
+FIXTURE_SETUP(domains)
+{
+	struct llc llcs[MAX_LINES];
+	int nr;
+
+	setup(_metadata, &self->was_on);
+	if (_metadata->exit_code)
+		return;
+	if (!has_word(CGROUP "cgroup.controllers", "cpuset"))
+		SKIP(return, "no cpuset controller in " CGROUP);
+	nr = read_stats(llcs);
+	ASSERT_LE(0, nr);
+	while (nr-- && CPU_COUNT(&llcs[nr].cpus) < 3)
+		;
+	if (nr < 0)
+		SKIP(return, "no LLC with three CPUs");
+	CPU_ZERO(&self->two);
+	for (int i = 0; i < 2; i++) {
+		int cpu = last_cpu(&llcs[nr].cpus);
+
+		CPU_CLR(cpu, &llcs[nr].cpus);
+		CPU_SET(cpu, &self->two);
+	}
+	snprintf(self->list, sizeof(self->list), "%d,%d",
+		 first_cpu(&self->two), last_cpu(&self->two));
+	if (!has_word(CGROUP "cgroup.subtree_control", "cpuset")) {
+		ASSERT_EQ(0, write_file(CGROUP "cgroup.subtree_control",
+					"+cpuset"));
+		self->enabled = true;
+	}
+	ASSERT_EQ(0, mkdir(PARTITION, 0755));
+	ASSERT_EQ(0, write_file(PARTITION "cpuset.cpus", self->list));
+}
+
+FIXTURE_TEARDOWN_PARENT(domains)
+{
+	/* After a failed test, what runs inside is just being killed. */
+	EXPECT_TRUE(poll_until(!rmdir(PARTITION)));
+	if (self->enabled)
+		EXPECT_EQ(0, write_file(CGROUP "cgroup.subtree_control",
+					"-cpuset"));
+	restore(_metadata, self->was_on);
+}
+
+/* A partition that cannot be made says so only when it is read. */
+static bool set_partition(const char *kind)
+{
+	char buf[128], want[32];
+
+	snprintf(want, sizeof(want), "%s\n", kind);
+	return !write_file(PARTITION "cpuset.cpus.partition", kind) &&
+	       read_file(PARTITION "cpuset.cpus.partition", buf,
+			 sizeof(buf)) > 0 &&
+	       !strcmp(buf, want);
+}
+
+/* Makes and unmakes a partition under load; @check looks at it. */
+static void cycle(struct __test_metadata *_metadata,
+		  FIXTURE_DATA(domains) *self, const char *kind,
+		  void (*check)(struct __test_metadata *_metadata,
+				FIXTURE_DATA(domains) *self))
+{
+	char before[65536], after[65536], pid[16];
+	struct load load;
+
+	ASSERT_LT(0, read_file(LAYOUT, before, sizeof(before)));
+	ASSERT_EQ(0, set_feature(true));
+	ASSERT_TRUE(load_usual(&load));
+	/* A pair that runs inside. */
+	for (int i = 0; i < 2; i++) {
+		snprintf(pid, sizeof(pid), "%d", load.pids[i]);
+		ASSERT_EQ(0, write_file(PARTITION "cgroup.procs", pid));
+	}
+	for (int i = 0; i < CYCLES; i++) {
+		unsigned long long pushed = sum_stats().pushed;
+
+		ASSERT_TRUE(poll_until(sum_stats().pushed > pushed));
+		ASSERT_TRUE(set_partition(kind));
+		check(_metadata, self);
+		ASSERT_TRUE(set_partition("member"));
+		ASSERT_LT(0, read_file(LAYOUT, after, sizeof(after)));
+		EXPECT_STREQ(before, after);
+	}
+	EXPECT_OFF_LEAVES_NOTHING();
+	EXPECT_ALL_FINISHED(&load);
+}
+
+static void in_no_shard(struct __test_metadata *_metadata,
+			FIXTURE_DATA(domains) *self)
+{
+	EXPECT_EQ(0, shards_of(first_cpu(&self->two)));
+	EXPECT_EQ(0, shards_of(last_cpu(&self->two)));
+}
+
+TEST_F_TIMEOUT(domains, isolated_cpus_are_in_no_shard, TIMEOUT)
+{
+	cycle(_metadata, self, "isolated", in_no_shard);
+}
+
+static void in_their_own_shard(struct __test_metadata *_metadata,
+			       FIXTURE_DATA(domains) *self)
+{
+	struct shard shards[MAX_LINES];
+	int nr = read_layout(shards), found = 0;
+
+	ASSERT_LT(0, nr);
+	for (int i = 0; i < nr; i++) {
+		cpu_set_t both;
+
+		CPU_AND(&both, &self->two, &shards[i].cpus);
+		if (!CPU_COUNT(&both))
+			continue;
+		found++;
+		EXPECT_EQ(first_cpu(&self->two), shards[i].llc);
+		EXPECT_TRUE(CPU_EQUAL(&self->two, &shards[i].cpus));
+	}
+	EXPECT_EQ(1, found);
+}
+
+TEST_F_TIMEOUT(domains, a_partition_has_its_own_shards, TIMEOUT)
+{
+	cycle(_metadata, self, "root", in_their_own_shard);
+}
+
+TEST_HARNESS_MAIN

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: GPL-2.0
+/* What is pulled, and what is never pushed. */
+#include "sched_llc.h"
+
+/*
+ * Pulls to wait for. One would prove that it works, as only a pull counts one;
+ * this many come from more than the first moment of a load.
+ */
+#define PULLS 100
+
+/*
+ * Exchanges to wait for in the pinned load. Each wakes two tasks whose CPU is
+ * busy with their partners, and so would push at least two.
+ */
+#define ROUNDS 2000
+
+FIXTURE(pull)
+{
+	int was_on;
+	int nr;
+	struct llc llcs[MAX_LINES];
+};
+
+FIXTURE_SETUP(pull)
+{
+	int cpus = 0;
+
+	setup(_metadata, &self->was_on);
+	skip_without_llc(_metadata);
+	if (_metadata->exit_code)
+		return;
+	self->nr = read_stats(self->llcs);
+	for (int i = 0; i < self->nr; i++)
+		cpus += CPU_COUNT(&self->llcs[i].cpus);
+	ASSERT_LT(1, cpus);
+}
+
+FIXTURE_TEARDOWN_PARENT(pull)
+{
+	restore(_metadata, self->was_on);
+}
+
+static unsigned long long pulled(int llc)
+{
+	struct llc llcs[MAX_LINES];
+
+	return read_stats(llcs) > llc ? llcs[llc].pulled : 0;
+}
+
+TEST_F_TIMEOUT(pull, tasks_that_wait_are_pulled, TIMEOUT)
+{
+	ASSERT_EQ(0, set_feature(true));
+	for (int i = 0; i < self->nr; i++) {
+		struct llc *llc = &self->llcs[i];
+		unsigned long long before;
+		struct load load;
+		int pairs;
+
+		/* The load inherits it: nothing waits elsewhere. */
+		ASSERT_EQ(0, sched_setaffinity(0, sizeof(llc->cpus),
+					       &llc->cpus));
+		ASSERT_TRUE(load_init(&load));
+		pairs = 2 * CPU_COUNT(&llc->cpus);
+		for (int j = 0; j < pairs && j < MAX_TASKS / 2; j++)
+			ASSERT_TRUE(load_add_pair(&load));
+		before = pulled(i);
+		load_start(&load);
+		EXPECT_TRUE(poll_until(pulled(i) >= before + PULLS))
+			TH_LOG("LLC %u: %llu pulls", llc->first,
+			       pulled(i) - before);
+		EXPECT_ALL_FINISHED(&load);
+	}
+	EXPECT_OFF_LEAVES_NOTHING();
+}
+
+TEST_F_TIMEOUT(pull, pinned_tasks_are_not_pushed, TIMEOUT)
+{
+	unsigned long long before, pushed;
+	unsigned long rounds;
+	struct load load;
+
+	ASSERT_EQ(0, set_feature(true));
+	ASSERT_TRUE(load_init(&load));
+	for (int i = 0; i < self->nr; i++) {
+		for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+			cpu_set_t pin;
+
+			if (!CPU_ISSET(cpu, &self->llcs[i].cpus) ||
+			    load.nr + 4 > MAX_TASKS)
+				continue;
+			CPU_ZERO(&pin);
+			CPU_SET(cpu, &pin);
+			ASSERT_EQ(0, sched_setaffinity(0, sizeof(pin), &pin));
+			ASSERT_TRUE(load_add_pair(&load));
+			ASSERT_TRUE(load_add_pair(&load));
+		}
+	}
+	before = sum_stats().pushed;
+	load_start(&load);
+	EXPECT_TRUE(poll_until(atomic_load(&load.shared->rounds) >= ROUNDS));
+	rounds = atomic_load(&load.shared->rounds);
+	pushed = sum_stats().pushed - before;
+	TH_LOG("%llu pushed in %lu rounds", pushed, rounds);
+	EXPECT_GT(rounds / 2, pushed);
+	EXPECT_ALL_FINISHED(&load);
+	EXPECT_OFF_LEAVES_NOTHING();
+}
+
+TEST_HARNESS_MAIN
