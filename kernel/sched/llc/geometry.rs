@@ -96,7 +96,10 @@ mod tests {
             let home = super::place(place.home, llc.clone());
             assert_eq!(home.map(|p| p.home), Some(place.home));
             assert!(place.home <= cpu);
-            leaders += usize::from(place.home == cpu);
+            if place.home != cpu {
+                continue;
+            }
+            leaders += 1;
             // The shards are even: none has more than its part of the cores, rounded up.
             let served = llc.clone().filter(|(other, core)| {
                 other == core

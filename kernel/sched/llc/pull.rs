@@ -170,7 +170,13 @@ mod tests {
         let llc = Llc::new(1, 4)?;
         let irq = local_interrupt_disable();
         fill(&llc, 1, 4, &irq);
-        let mut source = Fake::new(&llc, |i| if i == 2 { Stat::PULLED } else { Stat::REFUSED_RUNNING });
+        let mut source = Fake::new(&llc, |i| {
+            if i == 2 {
+                Stat::PULLED
+            } else {
+                Stat::REFUSED_RUNNING
+            }
+        });
         let taken = pull(llc.shard(0), &mut source, &irq).and_then(|node| llc.index(node));
         assert_eq!(taken, Some(2));
         assert_eq!(source.nr, 3);
@@ -224,7 +230,13 @@ mod tests {
         let last = nodes - 1;
         let mut scans = 0;
         loop {
-            let mut source = Fake::new(&llc, |i| if i == last { Stat::PULLED } else { Stat::REFUSED_RUNNING });
+            let mut source = Fake::new(&llc, |i| {
+                if i == last {
+                    Stat::PULLED
+                } else {
+                    Stat::REFUSED_RUNNING
+                }
+            });
             let taken = pull(llc.shard(0), &mut source, &irq);
             assert!(source.nr <= SCAN_MAX);
             scans += 1;

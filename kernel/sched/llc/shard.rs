@@ -334,7 +334,11 @@ impl<'a> Locked<'a> {
     }
 
     /// Makes the shard part of the LLC `llc`, with `next` behind it.
-    fn join(&mut self, llc: *mut bindings::shared_runq_llc, next: *mut bindings::shared_runq_shard) {
+    fn join(
+        &mut self,
+        llc: *mut bindings::shared_runq_llc,
+        next: *mut bindings::shared_runq_shard,
+    ) {
         let busy = !self.shard.is_empty();
         // INVARIANT: A shard with tasks is counted by the LLC that it is in.
         if busy {
@@ -430,7 +434,10 @@ pub(crate) mod fake {
             };
             this.llc.nr_shards = shards as u32;
             for _ in 0..shards {
-                let shard = KBox::new(pin_init::zeroed::<bindings::shared_runq_shard>(), GFP_KERNEL)?;
+                let shard = KBox::new(
+                    pin_init::zeroed::<bindings::shared_runq_shard>(),
+                    GFP_KERNEL,
+                )?;
                 this.shards.push(shard, GFP_KERNEL)?;
             }
             for i in 0..shards {
@@ -478,7 +485,11 @@ pub(crate) mod fake {
         }
 
         /// The indices of the nodes in a shard, in order.
-        pub(crate) fn tasks(&self, shard: usize, irq: &LocalInterruptDisabled) -> [Option<usize>; 4] {
+        pub(crate) fn tasks(
+            &self,
+            shard: usize,
+            irq: &LocalInterruptDisabled,
+        ) -> [Option<usize>; 4] {
             let locked = self.shard(shard).lock(irq);
             let mut tasks = [None; 4];
             let mut at = None;

@@ -56,7 +56,8 @@ early_initcall(shared_runq_init);
  * CPU has something else to do first.
  *
  * A throttled task is not on_rq here. Under core scheduling a CPU never gets to
- * newidle, so nobody would look.
+ * newidle, so nobody would look. A CPU that is on the way off loses its tasks
+ * anyway; see shared_runq_offline().
  */
 static bool may_push(struct rq *rq, struct task_struct *p)
 {
@@ -67,14 +68,14 @@ static bool may_push(struct rq *rq, struct task_struct *p)
 	       rq->nr_running - delayed > 1 &&
 	       p->nr_cpus_allowed > 1 && !is_migration_disabled(p) &&
 	       !kthread_is_per_cpu(p) && !task_is_blocked(p) &&
-	       !sched_core_enabled(rq);
+	       !sched_core_enabled(rq) && cpu_active(cpu_of(rq));
 }
 
 void __shared_runq_enqueue(struct rq *rq, struct task_struct *p)
 {
 	lockdep_assert_rq_held(rq);
 
-	/* No home: the CPU has no LLC domain, or is on its way off. */
+	/* No home: the CPU has no LLC domain. */
 	if (rq->shared_runq && may_push(rq, p))
 		shared_runq_push(rq->shared_runq, &p->shared_runq);
 }
@@ -108,17 +109,14 @@ void shared_runq_attach(int cpu, struct sched_domain *llc)
 }
 
 /*
- * @rq goes offline. When its CPU is on the way off, nothing is pushed from here
- * until it is attached again; a domain rebuild attaches it right away.
+ * @rq goes offline, for a rebuild of domains or since its CPU is on the way off.
+ * In that case nothing has been pushed since a grace period ago, when the CPU
+ * became inactive, so that nothing is linked from here on.
  */
 void shared_runq_offline(struct rq *rq)
 {
-	lockdep_assert_rq_held(rq);
-
-	if (cpu_active(cpu_of(rq)))
-		return;
-	unlink_all(rq);
-	rq->shared_runq = NULL;
+	if (!cpu_active(cpu_of(rq)))
+		unlink_all(rq);
 }
 
 /*

@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Runs the tests of the kernel's policy files on the host: they use nothing but `core`.
+
+#[path = "../../../kernel/sched/llc/geometry.rs"]
+#[forbid(unsafe_code)]
+mod geometry;
