@@ -17,6 +17,7 @@ pub mod offtest;
 pub mod paths;
 pub mod progress;
 pub mod report;
+pub mod selftest;
 pub mod series;
 pub mod stats;
 pub mod test;

@@ -12,7 +12,7 @@ use crate::{
     kbuild::{self, Flavor},
     offtest,
     paths::Paths,
-    series, toolchain,
+    selftest, series, toolchain,
 };
 
 /// Runs the steps one after the other; `all` adds those that take hours, and a result file.
@@ -42,6 +42,9 @@ pub fn run(paths: &Paths, kernel_src: Option<&Path>, jobs: Option<usize>, all: b
     }
     steps.run("option not set: instructions as in the base", || {
         offtest::run(paths, kernel_src, jobs).map(|()| "fair.o, core.o".to_owned())
+    });
+    steps.run("KUnit and selftests on the debug kernel", || {
+        Ok(selftest::run(paths, kernel_src, jobs)?.to_string())
     });
     steps.run("make ab", || {
         let Ab { options } = Ab::try_parse_from(["ab", "--rounds", "1"])?;
