@@ -9,11 +9,26 @@
 
 #include "../sched.h"
 
-#define SHARED_RUNQ_STAT(name) #name,
 static const char * const stat_names[] = {
-	SHARED_RUNQ_STATS(SHARED_RUNQ_STAT)
+	[SHARED_RUNQ_PUSHED] = "pushed",
+	[SHARED_RUNQ_PULLED] = "pulled",
+	[SHARED_RUNQ_SCANNED] = "scanned",
+	[SHARED_RUNQ_SCAN_LIMIT] = "scan_limit",
+	[SHARED_RUNQ_LOCK_CONTENDED] = "lock_contended",
+	[SHARED_RUNQ_REFUSED_OWN] = "refused_own",
+	[SHARED_RUNQ_REFUSED_AFFINITY] = "refused_affinity",
+	[SHARED_RUNQ_REFUSED_MIGRATION_DISABLED] = "refused_migration_disabled",
+	[SHARED_RUNQ_REFUSED_RUNNING] = "refused_running",
+	[SHARED_RUNQ_REFUSED_RQ_LOCK] = "refused_rq_lock",
+	[SHARED_RUNQ_REFUSED_ROOT_DOMAIN] = "refused_root_domain",
+	[SHARED_RUNQ_REFUSED_ALONE] = "refused_alone",
+	[SHARED_RUNQ_REFUSED_THROTTLED] = "refused_throttled",
+	[SHARED_RUNQ_REFUSED_BLOCKED] = "refused_blocked",
+	[SHARED_RUNQ_REFUSED_CAPACITY] = "refused_capacity",
+	[SHARED_RUNQ_REFUSED_COOKIE] = "refused_cookie",
 };
-#undef SHARED_RUNQ_STAT
+
+static_assert(ARRAY_SIZE(stat_names) == SHARED_RUNQ_NR_STATS);
 
 /* Is @cpu the first CPU that its shard serves? */
 static bool leads_shard(int cpu)
@@ -64,8 +79,8 @@ static void show_stats(struct seq_file *m, const struct cpumask *llc)
 }
 
 /* Calls @show for each LLC, with hotplug and domain rebuilds held off. */
-static void for_each_llc(struct seq_file *m,
-			 void (*show)(struct seq_file *, const struct cpumask *))
+static void show_llcs(struct seq_file *m,
+		      void (*show)(struct seq_file *, const struct cpumask *))
 {
 	struct sched_domain *llc;
 	int cpu;
@@ -85,14 +100,14 @@ static void for_each_llc(struct seq_file *m,
 
 static int layout_show(struct seq_file *m, void *v)
 {
-	for_each_llc(m, show_shards);
+	show_llcs(m, show_shards);
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(layout);
 
 static int stats_show(struct seq_file *m, void *v)
 {
-	for_each_llc(m, show_stats);
+	show_llcs(m, show_stats);
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(stats);

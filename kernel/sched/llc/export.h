@@ -17,36 +17,31 @@
 struct rq;
 
 /*
- * The counters of a shard, by the name that debugfs shows. Each is an event
- * count since boot, and is only written with the lock of the shard held.
+ * The counters of a shard. Each counts events since boot, and is written with
+ * the lock of the shard held. debugfs shows them by their names in lower case.
  *
- * The refused_* counters are also the verdicts on a task that a CPU wants to
- * pull: the first reason that holds against it, or @pulled.
+ * SHARED_RUNQ_REFUSED_* are also the verdicts on a task that a CPU wants to
+ * pull: the first reason that holds against it, or else SHARED_RUNQ_PULLED.
  */
-#define SHARED_RUNQ_STATS(S)			\
-	S(pushed)				\
-	S(pulled)				\
-	S(scanned)				\
-	S(scan_limit)				\
-	S(lock_contended)			\
-	S(refused_own)				\
-	S(refused_affinity)			\
-	S(refused_migration_disabled)		\
-	S(refused_running)			\
-	S(refused_rq_lock)			\
-	S(refused_root_domain)			\
-	S(refused_alone)			\
-	S(refused_throttled)			\
-	S(refused_blocked)			\
-	S(refused_capacity)			\
-	S(refused_cookie)
-
-#define SHARED_RUNQ_STAT(name) SHARED_RUNQ_##name,
 enum shared_runq_stat {
-	SHARED_RUNQ_STATS(SHARED_RUNQ_STAT)
-	SHARED_RUNQ_NR_STATS
+	SHARED_RUNQ_PUSHED,
+	SHARED_RUNQ_PULLED,
+	SHARED_RUNQ_SCANNED,
+	SHARED_RUNQ_SCAN_LIMIT,
+	SHARED_RUNQ_LOCK_CONTENDED,
+	SHARED_RUNQ_REFUSED_OWN,
+	SHARED_RUNQ_REFUSED_AFFINITY,
+	SHARED_RUNQ_REFUSED_MIGRATION_DISABLED,
+	SHARED_RUNQ_REFUSED_RUNNING,
+	SHARED_RUNQ_REFUSED_RQ_LOCK,
+	SHARED_RUNQ_REFUSED_ROOT_DOMAIN,
+	SHARED_RUNQ_REFUSED_ALONE,
+	SHARED_RUNQ_REFUSED_THROTTLED,
+	SHARED_RUNQ_REFUSED_BLOCKED,
+	SHARED_RUNQ_REFUSED_CAPACITY,
+	SHARED_RUNQ_REFUSED_COOKIE,
+	SHARED_RUNQ_NR_STATS,
 };
-#undef SHARED_RUNQ_STAT
 
 /**
  * struct shared_runq_llc - what the shards of one LLC have in common

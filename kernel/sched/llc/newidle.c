@@ -8,7 +8,7 @@
 
 /*
  * Tries to lock the runqueue that @node waits on for @this_rq. Returns
- * SHARED_RUNQ_pulled with that lock held, else the reason why not, without.
+ * SHARED_RUNQ_PULLED with that lock held, else the reason why not, without.
  *
  * Runs under the lock of the shard that @node is linked in: the task cannot
  * leave its runqueue without being unlinked first, so task_rq() is stable, and
@@ -25,20 +25,20 @@ enum shared_runq_stat shared_runq_try_source(struct shared_runq_node *node,
 
 	/* Somebody queued it here since the lock was dropped. */
 	if (src == this_rq)
-		return SHARED_RUNQ_refused_own;
+		return SHARED_RUNQ_REFUSED_OWN;
 
 	/* Cheap and checked again under the lock. */
 	if (!cpumask_test_cpu(cpu_of(this_rq), p->cpus_ptr))
-		return SHARED_RUNQ_refused_affinity;
+		return SHARED_RUNQ_REFUSED_AFFINITY;
 	if (task_on_cpu(src, p))
-		return SHARED_RUNQ_refused_running;
+		return SHARED_RUNQ_REFUSED_RUNNING;
 
 	/* A busy lock often means that its CPU is about to pick. */
 	if (!raw_spin_rq_trylock(src))
-		return SHARED_RUNQ_refused_rq_lock;
+		return SHARED_RUNQ_REFUSED_RQ_LOCK;
 
 	verdict = shared_runq_can_pull(p, src, this_rq);
-	if (verdict != SHARED_RUNQ_pulled)
+	if (verdict != SHARED_RUNQ_PULLED)
 		raw_spin_rq_unlock(src);
 	return verdict;
 }

@@ -34,16 +34,16 @@ pub(crate) const DRAIN_MAX: usize = 32;
 pub(crate) struct Stat(bindings::shared_runq_stat);
 
 impl Stat {
-    pub(crate) const PUSHED: Self = Self(bindings::shared_runq_stat_SHARED_RUNQ_pushed);
-    pub(crate) const PULLED: Self = Self(bindings::shared_runq_stat_SHARED_RUNQ_pulled);
-    pub(crate) const SCANNED: Self = Self(bindings::shared_runq_stat_SHARED_RUNQ_scanned);
-    pub(crate) const SCAN_LIMIT: Self = Self(bindings::shared_runq_stat_SHARED_RUNQ_scan_limit);
+    pub(crate) const PUSHED: Self = Self(bindings::shared_runq_stat_SHARED_RUNQ_PUSHED);
+    pub(crate) const PULLED: Self = Self(bindings::shared_runq_stat_SHARED_RUNQ_PULLED);
+    pub(crate) const SCANNED: Self = Self(bindings::shared_runq_stat_SHARED_RUNQ_SCANNED);
+    pub(crate) const SCAN_LIMIT: Self = Self(bindings::shared_runq_stat_SHARED_RUNQ_SCAN_LIMIT);
     pub(crate) const LOCK_CONTENDED: Self =
-        Self(bindings::shared_runq_stat_SHARED_RUNQ_lock_contended);
-    pub(crate) const REFUSED_OWN: Self = Self(bindings::shared_runq_stat_SHARED_RUNQ_refused_own);
+        Self(bindings::shared_runq_stat_SHARED_RUNQ_LOCK_CONTENDED);
+    pub(crate) const REFUSED_OWN: Self = Self(bindings::shared_runq_stat_SHARED_RUNQ_REFUSED_OWN);
     #[cfg(CONFIG_SCHED_LLC_KUNIT_TEST)]
     pub(crate) const REFUSED_RUNNING: Self =
-        Self(bindings::shared_runq_stat_SHARED_RUNQ_refused_running);
+        Self(bindings::shared_runq_stat_SHARED_RUNQ_REFUSED_RUNNING);
 
     /// The counter that C names.
     pub(crate) fn from_raw(stat: bindings::shared_runq_stat) -> Self {
