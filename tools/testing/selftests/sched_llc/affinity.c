@@ -4,8 +4,11 @@
 
 #include "sched_llc.h"
 
-/* How many changes each pair makes of its own and of its partner's task. */
-#define CHANGES 100
+/*
+ * How often, in all, a task has itself and its partner moved. A partner that is
+ * SCHED_IDLE or nice just then waits long until it can answer.
+ */
+#define CHANGES 300
 
 FIXTURE(affinity)
 {
@@ -82,7 +85,7 @@ static void changer(struct load *load, int fd)
 	cpu_set_t own, other;
 	char c;
 
-	for (int i = 0; i < CHANGES; i++) {
+	while (!load_stopped(load)) {
 		random_cpus(&seed, &own);
 		random_cpus(&seed, &other);
 		if (sched_setaffinity(0, sizeof(own), &own))
@@ -96,6 +99,7 @@ static void changer(struct load *load, int fd)
 			_exit(1);
 		/* It slept and was woken, and maybe pulled. */
 		check_cpu(load, "a task that was woken", &own);
+		atomic_fetch_add(&load->shared->rounds, 1);
 	}
 	shutdown(fd, SHUT_RDWR);
 }
@@ -136,7 +140,8 @@ TEST_F_TIMEOUT(affinity, a_task_stays_where_it_may_run, TIMEOUT)
 		close(fds[0]);
 	}
 	load_start(&load);
-	/* Its tasks end by themselves. */
+	EXPECT_TRUE(poll_until(atomic_load(&load.shared->rounds) >= CHANGES))
+		TH_LOG("%lu changes", atomic_load(&load.shared->rounds));
 	EXPECT_ALL_FINISHED(&load);
 	EXPECT_LT(pushed, sum_stats().pushed);
 	EXPECT_OFF_LEAVES_NOTHING();

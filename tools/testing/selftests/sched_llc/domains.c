@@ -24,8 +24,8 @@ static bool has_word(const char *path, const char *word)
 
 	if (read_file(path, buf, sizeof(buf)) < 0)
 		return false;
-	for (at = strtok_r(buf, " \n", &save); at;
-	     at = strtok_r(NULL, " \n", &save)) {
+	for (at = strtok_r(buf, SPACE, &save); at;
+	     at = strtok_r(NULL, SPACE, &save)) {
 		if (!strcmp(at, word))
 			return true;
 	}

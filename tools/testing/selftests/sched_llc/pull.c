@@ -9,8 +9,17 @@
 #define PULLS 100
 
 /*
+ * Tasks for each CPU that burn and sleep for as long, 1 to 5 ms at random. All
+ * three of a CPU sleep for an eighth of the time, and then it is likely that
+ * two are awake on another one. Load balancing alone leaves them there.
+ */
+#define TASKS_PER_CPU 3
+
+/*
  * Exchanges to wait for in the pinned load. Each wakes two tasks whose CPU is
- * busy with their partners, and so would push at least two.
+ * busy with others, and if these were pushed, each exchange would push several
+ * times. What else wakes up on such a CPU meanwhile, a worker now and then,
+ * was seen to push once in hundreds of exchanges.
  */
 #define ROUNDS 2000
 
@@ -40,6 +49,24 @@ FIXTURE_TEARDOWN_PARENT(pull)
 	restore(_metadata, self->was_on);
 }
 
+static void sleeper(struct load *load, int seed)
+{
+	unsigned int random = seed;
+
+	while (!load_stopped(load)) {
+		long us = 1000 + rand_r(&random) % 4000;
+		struct timespec ts;
+		long long end;
+
+		clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+		end = ts.tv_sec * 1000000LL + ts.tv_nsec / 1000 + us;
+		do {
+			clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+		} while (ts.tv_sec * 1000000LL + ts.tv_nsec / 1000 < end);
+		usleep(us);
+	}
+}
+
 static unsigned long long pulled(int llc)
 {
 	struct llc llcs[MAX_LINES];
@@ -54,15 +81,15 @@ TEST_F_TIMEOUT(pull, tasks_that_wait_are_pulled, TIMEOUT)
 		struct llc *llc = &self->llcs[i];
 		unsigned long long before;
 		struct load load;
-		int pairs;
+		int tasks;
 
 		/* The load inherits it: nothing waits elsewhere. */
 		ASSERT_EQ(0, sched_setaffinity(0, sizeof(llc->cpus),
 					       &llc->cpus));
 		ASSERT_TRUE(load_init(&load));
-		pairs = 2 * CPU_COUNT(&llc->cpus);
-		for (int j = 0; j < pairs && j < MAX_TASKS / 2; j++)
-			ASSERT_TRUE(load_add_pair(&load));
+		tasks = TASKS_PER_CPU * CPU_COUNT(&llc->cpus);
+		for (int j = 0; j < tasks && j < MAX_TASKS; j++)
+			ASSERT_LT(0, load_add(&load, sleeper, j));
 		before = pulled(i);
 		load_start(&load);
 		EXPECT_TRUE(poll_until(pulled(i) >= before + PULLS))
@@ -100,7 +127,6 @@ TEST_F_TIMEOUT(pull, pinned_tasks_are_not_pushed, TIMEOUT)
 	EXPECT_TRUE(poll_until(atomic_load(&load.shared->rounds) >= ROUNDS));
 	rounds = atomic_load(&load.shared->rounds);
 	pushed = sum_stats().pushed - before;
-	TH_LOG("%llu pushed in %lu rounds", pushed, rounds);
 	EXPECT_GT(rounds / 2, pushed);
 	EXPECT_ALL_FINISHED(&load);
 	EXPECT_OFF_LEAVES_NOTHING();

@@ -79,6 +79,9 @@ static inline int write_file(const char *path, const char *text)
 	return n == (ssize_t)strlen(text) ? 0 : -1;
 }
 
+/* What separates words. */
+#define SPACE "\n "
+
 /* 1 if SHARED_RUNQ is on, 0 if it is off, -1 if the kernel has not got it. */
 static inline int feature(void)
 {
@@ -86,8 +89,8 @@ static inline int feature(void)
 
 	if (read_file(FEATURES, buf, sizeof(buf)) < 0)
 		return -1;
-	for (word = strtok_r(buf, " \n", &save); word;
-	     word = strtok_r(NULL, " \n", &save)) {
+	for (word = strtok_r(buf, SPACE, &save); word;
+	     word = strtok_r(NULL, SPACE, &save)) {
 		if (!strcmp(word, "SHARED_RUNQ"))
 			return 1;
 		if (!strcmp(word, "NO_SHARED_RUNQ"))
@@ -109,7 +112,8 @@ static inline bool parse_cpus(const char *s, char end, cpu_set_t *cpus)
 		unsigned long first, last;
 		char *next;
 
-		first = last = strtoul(s, &next, 10);
+		first = strtoul(s, &next, 10);
+		last = first;
 		if (*next == '-')
 			last = strtoul(next + 1, &next, 10);
 		if (last < first || last >= CPU_SETSIZE)
@@ -171,12 +175,13 @@ static inline int read_layout(struct shard *shards)
 	for (line = strtok_r(buf, "\n", &save); line;
 	     line = strtok_r(NULL, "\n", &save)) {
 		struct shard *s = &shards[nr];
-		int at = -1;
+		int at;
 
-		if (nr++ == MAX_LINES)
-			return -1;
-		sscanf(line, "llc %u shard %u cpus %n", &s->llc, &s->nr, &at);
-		if (at < 0 || !parse_cpus(line + at, '\0', &s->cpus))
+		if (nr++ == MAX_LINES ||
+		    sscanf(line, "llc %u shard %u cpus%n", &s->llc, &s->nr,
+			   &at) != 2 ||
+		    line[at] != ' ' ||
+		    !parse_cpus(line + at + 1, '\0', &s->cpus))
 			return -1;
 	}
 	return nr;
@@ -218,11 +223,11 @@ static inline int read_stats(struct llc *llcs)
 		struct llc *llc = &llcs[nr - 1];
 		unsigned long long value;
 		char name[64];
-		int at = -1;
+		int at;
 
 		if (line[0] == ' ') {
-			sscanf(line, " %63[a-z_] %llu%n", name, &value, &at);
-			if (!nr || at < 0 || line[at])
+			if (!nr || sscanf(line, " %63[a-z_] %llu%n", name,
+					  &value, &at) != 2 || line[at])
 				return -1;
 			llc->counters++;
 			if (!strcmp(name, "pushed"))
@@ -237,8 +242,9 @@ static inline int read_stats(struct llc *llcs)
 			return -1;
 		llc++;
 		memset(llc, 0, sizeof(*llc));
-		sscanf(line, "llc %u cpus %n", &llc->first, &at);
-		if (at < 0 || !parse_cpus(line + at, '\0', &llc->cpus))
+		if (sscanf(line, "llc %u cpus%n", &llc->first, &at) != 1 ||
+		    line[at] != ' ' ||
+		    !parse_cpus(line + at + 1, '\0', &llc->cpus))
 			return -1;
 	}
 	return nr;
