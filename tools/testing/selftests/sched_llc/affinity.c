@@ -4,11 +4,8 @@
 
 #include "sched_llc.h"
 
-/*
- * How often, in all, a task has itself and its partner moved. A partner that is
- * SCHED_IDLE or nice just then waits long until it can answer.
- */
-#define CHANGES 300
+/* How often, in all, a task has moved itself and its partner. */
+#define CHANGES 1000
 
 FIXTURE(affinity)
 {
@@ -46,21 +43,22 @@ static void random_cpus(unsigned int *seed, cpu_set_t *cpus)
 	CPU_SET(one, cpus);
 }
 
-/* A policy of fair, or a moment of FIFO; and a nice value. */
-static void random_policy(struct load *load, unsigned int *seed, pid_t pid)
+static void set_policy(struct load *load, pid_t pid, int policy, int nice)
+{
+	struct sched_param param = { .sched_priority = policy == SCHED_FIFO };
+
+	if (sched_setscheduler(pid, policy, &param) ||
+	    setpriority(PRIO_PROCESS, pid, nice))
+		load_wrong(load, "cannot set policy %d: %d", policy, errno);
+}
+
+static int random_policy(unsigned int *seed)
 {
 	static const int policies[] = {
 		SCHED_OTHER, SCHED_BATCH, SCHED_IDLE, SCHED_FIFO,
 	};
-	int policy = policies[rand_r(seed) % ARRAY_SIZE(policies)];
-	struct sched_param fair = { }, fifo = { .sched_priority = 1 };
 
-	if (sched_setscheduler(pid, policy,
-			       policy == SCHED_FIFO ? &fifo : &fair) ||
-	    setpriority(PRIO_PROCESS, pid, rand_r(seed) % 40 - 20))
-		load_wrong(load, "cannot set a policy: %d", errno);
-	if (policy == SCHED_FIFO && sched_setscheduler(pid, SCHED_OTHER, &fair))
-		load_wrong(load, "cannot leave SCHED_FIFO: %d", errno);
+	return policies[rand_r(seed) % ARRAY_SIZE(policies)];
 }
 
 static void check_cpu(struct load *load, const char *who, const cpu_set_t *cpus)
@@ -93,9 +91,13 @@ static void changer(struct load *load, int fd)
 		check_cpu(load, "a task that moved itself", &own);
 		if (sched_setaffinity(partner, sizeof(other), &other))
 			load_wrong(load, "cannot set affinity: %d", errno);
-		random_policy(load, &seed, partner);
-		if (write(fd, &other, sizeof(other)) != sizeof(other) ||
-		    read(fd, &c, 1) != 1)
+		set_policy(load, partner, random_policy(&seed),
+			   rand_r(&seed) % 40 - 20);
+		/* It is woken with that, and has it changed while it waits. */
+		if (write(fd, &other, sizeof(other)) != sizeof(other))
+			_exit(1);
+		set_policy(load, partner, SCHED_OTHER, 0);
+		if (read(fd, &c, 1) != 1)
 			_exit(1);
 		/* It slept and was woken, and maybe pulled. */
 		check_cpu(load, "a task that was woken", &own);
@@ -142,10 +144,10 @@ TEST_F_TIMEOUT(affinity, a_task_stays_where_it_may_run, TIMEOUT)
 	load_start(&load);
 	EXPECT_TRUE(poll_until(atomic_load(&load.shared->rounds) >= CHANGES))
 		TH_LOG("%lu changes", atomic_load(&load.shared->rounds));
-	EXPECT_ALL_FINISHED(&load);
 	EXPECT_LT(pushed, sum_stats().pushed);
 	EXPECT_OFF_LEAVES_NOTHING();
 	EXPECT_ALL_FINISHED(&background);
+	EXPECT_ALL_FINISHED(&load);
 }
 
 TEST_HARNESS_MAIN

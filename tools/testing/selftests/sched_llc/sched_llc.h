@@ -457,17 +457,17 @@ static inline void load_forker(struct load *load, int unused)
 }
 
 /*
- * The usual load: twice as many pairs as online CPUs, so that most wakeups find
- * their CPU busy, and two tasks that fork.
+ * The usual load: a pair for each online CPU, so that most wakeups find their
+ * CPU busy, and two tasks that fork.
  */
 static inline bool load_usual(struct load *load)
 {
-	long pairs = 2 * sysconf(_SC_NPROCESSORS_ONLN);
+	long pairs = sysconf(_SC_NPROCESSORS_ONLN);
 
 	if (!load_init(load))
 		return false;
-	if (pairs > MAX_TASKS / 4)
-		pairs = MAX_TASKS / 4;
+	if (pairs > MAX_TASKS / 2 - 1)
+		pairs = MAX_TASKS / 2 - 1;
 	while (pairs--) {
 		if (!load_add_pair(load))
 			return false;
