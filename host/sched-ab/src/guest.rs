@@ -405,9 +405,12 @@ impl<'a> Vm<'a> {
             threads,
         } = self.topo;
         // A busy host can be late with the ticks that the check of the timer counts, and a kernel
-        // that misses them panics. Under KVM the kernel skips the check by itself.
+        // that misses them panics. Under KVM the kernel skips the check by itself. The same ticks
+        // time the delay loop on each CPU, again and again when late; a value given instead, for
+        // a TSC of 4 GHz, only makes the few delays of a boot longer on a slower one.
         let mut append =
-            "console=ttyS0 ignore_loglevel panic=-1 oops=panic no_timer_check".to_owned();
+            "console=ttyS0 ignore_loglevel panic=-1 oops=panic no_timer_check lpj=4000000"
+                .to_owned();
         if !self.append.is_empty() {
             append.push(' ');
             append.push_str(&self.append);
