@@ -145,9 +145,9 @@ TEST_F_TIMEOUT(affinity, a_task_stays_where_it_may_run, TIMEOUT)
 	EXPECT_TRUE(poll_until(atomic_load(&load.shared->rounds) >= CHANGES))
 		TH_LOG("%lu changes", atomic_load(&load.shared->rounds));
 	EXPECT_LT(pushed, sum_stats().pushed);
-	EXPECT_OFF_LEAVES_NOTHING();
-	EXPECT_ALL_FINISHED(&background);
-	EXPECT_ALL_FINISHED(&load);
+	expect_off_leaves_nothing(_metadata);
+	expect_finished(_metadata, &background);
+	expect_finished(_metadata, &load);
 }
 
 TEST_HARNESS_MAIN

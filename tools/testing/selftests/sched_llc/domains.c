@@ -89,10 +89,10 @@ static bool set_partition(const char *kind)
 }
 
 /* Makes and unmakes a partition under load; @check looks at it. */
-static void cycle(struct __test_metadata *_metadata,
-		  FIXTURE_DATA(domains) *self, const char *kind,
+static void cycle(struct __test_metadata *_metadata, const char *kind,
+		  const cpu_set_t *two,
 		  void (*check)(struct __test_metadata *_metadata,
-				FIXTURE_DATA(domains) *self))
+				const cpu_set_t *two))
 {
 	char before[65536], after[65536], pid[16];
 	struct load load;
@@ -110,29 +110,29 @@ static void cycle(struct __test_metadata *_metadata,
 
 		ASSERT_TRUE(poll_until(sum_stats().pushed > pushed));
 		ASSERT_TRUE(set_partition(kind));
-		check(_metadata, self);
+		check(_metadata, two);
 		ASSERT_TRUE(set_partition("member"));
 		ASSERT_LT(0, read_file(LAYOUT, after, sizeof(after)));
 		EXPECT_STREQ(before, after);
 	}
-	EXPECT_OFF_LEAVES_NOTHING();
-	EXPECT_ALL_FINISHED(&load);
+	expect_off_leaves_nothing(_metadata);
+	expect_finished(_metadata, &load);
 }
 
 static void in_no_shard(struct __test_metadata *_metadata,
-			FIXTURE_DATA(domains) *self)
+			const cpu_set_t *two)
 {
-	EXPECT_EQ(0, shards_of(first_cpu(&self->two)));
-	EXPECT_EQ(0, shards_of(last_cpu(&self->two)));
+	EXPECT_EQ(0, shards_of(first_cpu(two)));
+	EXPECT_EQ(0, shards_of(last_cpu(two)));
 }
 
 TEST_F_TIMEOUT(domains, isolated_cpus_are_in_no_shard, TIMEOUT)
 {
-	cycle(_metadata, self, "isolated", in_no_shard);
+	cycle(_metadata, "isolated", &self->two, in_no_shard);
 }
 
 static void in_their_own_shard(struct __test_metadata *_metadata,
-			       FIXTURE_DATA(domains) *self)
+			       const cpu_set_t *two)
 {
 	struct shard shards[MAX_LINES];
 	int nr = read_layout(shards), found = 0;
@@ -141,19 +141,19 @@ static void in_their_own_shard(struct __test_metadata *_metadata,
 	for (int i = 0; i < nr; i++) {
 		cpu_set_t both;
 
-		CPU_AND(&both, &self->two, &shards[i].cpus);
+		CPU_AND(&both, two, &shards[i].cpus);
 		if (!CPU_COUNT(&both))
 			continue;
 		found++;
-		EXPECT_EQ(first_cpu(&self->two), shards[i].llc);
-		EXPECT_TRUE(CPU_EQUAL(&self->two, &shards[i].cpus));
+		EXPECT_EQ(first_cpu(two), shards[i].llc);
+		EXPECT_TRUE(CPU_EQUAL(two, &shards[i].cpus));
 	}
 	EXPECT_EQ(1, found);
 }
 
 TEST_F_TIMEOUT(domains, a_partition_has_its_own_shards, TIMEOUT)
 {
-	cycle(_metadata, self, "root", in_their_own_shard);
+	cycle(_metadata, "root", &self->two, in_their_own_shard);
 }
 
 TEST_HARNESS_MAIN

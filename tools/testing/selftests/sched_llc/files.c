@@ -138,8 +138,8 @@ TEST_F_TIMEOUT(files, can_be_read_while_toggling, TIMEOUT)
 		ASSERT_TRUE(poll_until(atomic_load(&load.shared->rounds) >
 				       rounds));
 	}
-	EXPECT_ALL_FINISHED(&load);
-	EXPECT_OFF_LEAVES_NOTHING();
+	expect_finished(_metadata, &load);
+	expect_off_leaves_nothing(_metadata);
 }
 
 TEST_HARNESS_MAIN

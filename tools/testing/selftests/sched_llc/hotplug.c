@@ -56,8 +56,8 @@ TEST_F_TIMEOUT(hotplug, off_and_on_under_load, TIMEOUT)
 		ASSERT_LT(0, read_file(LAYOUT, after, sizeof(after)));
 		EXPECT_STREQ(before, after);
 	}
-	EXPECT_OFF_LEAVES_NOTHING();
-	EXPECT_ALL_FINISHED(&load);
+	expect_off_leaves_nothing(_metadata);
+	expect_finished(_metadata, &load);
 }
 
 TEST_HARNESS_MAIN

@@ -95,9 +95,9 @@ TEST_F_TIMEOUT(pull, tasks_that_wait_are_pulled, TIMEOUT)
 		EXPECT_TRUE(poll_until(pulled(i) >= before + PULLS))
 			TH_LOG("LLC %u: %llu pulls", llc->first,
 			       pulled(i) - before);
-		EXPECT_ALL_FINISHED(&load);
+		expect_finished(_metadata, &load);
 	}
-	EXPECT_OFF_LEAVES_NOTHING();
+	expect_off_leaves_nothing(_metadata);
 }
 
 TEST_F_TIMEOUT(pull, pinned_tasks_are_not_pushed, TIMEOUT)
@@ -128,8 +128,8 @@ TEST_F_TIMEOUT(pull, pinned_tasks_are_not_pushed, TIMEOUT)
 	rounds = atomic_load(&load.shared->rounds);
 	pushed = sum_stats().pushed - before;
 	EXPECT_GT(rounds / 2, pushed);
-	EXPECT_ALL_FINISHED(&load);
-	EXPECT_OFF_LEAVES_NOTHING();
+	expect_finished(_metadata, &load);
+	expect_off_leaves_nothing(_metadata);
 }
 
 TEST_HARNESS_MAIN

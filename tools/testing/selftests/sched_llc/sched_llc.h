@@ -506,19 +506,21 @@ static inline void restore(struct __test_metadata *_metadata, int was_on)
 	EXPECT_EQ(was_on, feature());
 }
 
-/*
- * All of a load came to its end, and found nothing wrong; and with the feature
- * off nothing is linked, which the kernel promises once the write is done.
- */
-#define EXPECT_ALL_FINISHED(load) do {					\
-	EXPECT_TRUE(load_finish(load));					\
-	EXPECT_EQ(0, atomic_load(&(load)->shared->wrong))		\
-		TH_LOG("%s", (load)->shared->first_wrong);		\
-} while (0)
+/* All of a load came to its end, and found nothing wrong. */
+static inline void expect_finished(struct __test_metadata *_metadata,
+				   struct load *load)
+{
+	EXPECT_TRUE(load_finish(load));
+	EXPECT_EQ(0, atomic_load(&load->shared->wrong))
+		TH_LOG("%s", load->shared->first_wrong);
+}
 
-#define EXPECT_OFF_LEAVES_NOTHING() do {				\
-	EXPECT_EQ(0, set_feature(false));				\
-	EXPECT_EQ(0, sum_stats().linked);				\
-} while (0)
+/* The kernel promises it once the write is done. */
+static inline void
+expect_off_leaves_nothing(struct __test_metadata *_metadata)
+{
+	EXPECT_EQ(0, set_feature(false));
+	EXPECT_EQ(0, sum_stats().linked);
+}
 
 #endif /* _SELFTESTS_SCHED_LLC_H */

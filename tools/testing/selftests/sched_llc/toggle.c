@@ -39,7 +39,7 @@ TEST_F_TIMEOUT(toggle, under_load, TIMEOUT)
 		ASSERT_EQ(0, sum_stats().linked)
 			TH_LOG("linked after disable in round %d", i);
 	}
-	EXPECT_ALL_FINISHED(&load);
+	expect_finished(_metadata, &load);
 	/* Nor did any of the tasks that ended come back. */
 	EXPECT_EQ(0, sum_stats().linked);
 }
