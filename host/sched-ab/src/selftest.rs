@@ -25,11 +25,11 @@ use crate::{
     toolchain::LLVM,
 };
 
-/// The guests, and the selftests that run in each; none named means all. The small ones are there
-/// for the layouts that the large one has not: siblings, and no LLC at all.
+/// The guests, and the selftests that run in each; none named means all. After two LLCs with one
+/// shard each come an LLC with two shards and siblings, and a machine without any LLC.
 const GUESTS: [(Topo, &[&str]); 3] = [
     (topo(2, 4, 1), &[]),
-    (topo(1, 2, 2), &["files"]),
+    (topo(1, 4, 2), &["domains", "files", "hotplug", "pull"]),
     (topo(1, 1, 1), &["files"]),
 ];
 
@@ -135,7 +135,6 @@ fn guest(vm: &Vm<'_>, commands: Vec<Vec<String>>, tap: &Path) -> Result<Results>
         &format!("selftests ({})", vm.topo),
         u64::try_from(commands.len())?,
     );
-    step.at(0, "booting");
     let mut results = Results {
         programs: commands.iter().map(|command| name(command)).collect(),
         ..Results::default()
@@ -145,12 +144,14 @@ fn guest(vm: &Vm<'_>, commands: Vec<Vec<String>>, tap: &Path) -> Result<Results>
         features_on: FEATURES_ON.map(str::to_owned).to_vec(),
         timeout_s: TIMEOUT_S,
     };
+    let mut message = "booting".to_owned();
     let hello = vm.run(&plan, |event| {
         if let Event::Tap { test, line } = event {
             writeln!(file, "{test}: {line}")?;
-            step.at(results.ended.len() as u64, &format!("{test}: {line}"));
+            message = format!("{test}: {line}");
         }
         results.event(event);
+        step.at(results.ended.len() as u64, &message);
         Ok(())
     })?;
     step.done(&guest::describe(&hello));

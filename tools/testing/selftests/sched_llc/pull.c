@@ -74,28 +74,48 @@ static unsigned long long pulled(int llc)
 	return read_stats(llcs) > llc ? llcs[llc].pulled : 0;
 }
 
+/* Runs sleepers on some CPUs of an LLC and waits for pulls there. */
+static void expect_pulls(struct __test_metadata *_metadata, int llc,
+			 const cpu_set_t *cpus)
+{
+	int tasks = TASKS_PER_CPU * CPU_COUNT(cpus);
+	unsigned long long before;
+	struct load load;
+
+	/* The load inherits it: nothing waits elsewhere. */
+	ASSERT_EQ(0, sched_setaffinity(0, sizeof(*cpus), cpus));
+	ASSERT_TRUE(load_init(&load));
+	for (int i = 0; i < tasks && i < MAX_TASKS; i++)
+		ASSERT_LT(0, load_add(&load, sleeper, i));
+	before = pulled(llc);
+	load_start(&load);
+	EXPECT_TRUE(poll_until(pulled(llc) >= before + PULLS))
+		TH_LOG("%llu pulls", pulled(llc) - before);
+	expect_finished(_metadata, &load);
+}
+
 TEST_F_TIMEOUT(pull, tasks_that_wait_are_pulled, TIMEOUT)
 {
 	ASSERT_EQ(0, set_feature(true));
-	for (int i = 0; i < self->nr; i++) {
-		struct llc *llc = &self->llcs[i];
-		unsigned long long before;
-		struct load load;
-		int tasks;
+	for (int i = 0; i < self->nr; i++)
+		expect_pulls(_metadata, i, &self->llcs[i].cpus);
+	expect_off_leaves_nothing(_metadata);
+}
 
-		/* The load inherits it: nothing waits elsewhere. */
-		ASSERT_EQ(0, sched_setaffinity(0, sizeof(llc->cpus),
-					       &llc->cpus));
-		ASSERT_TRUE(load_init(&load));
-		tasks = TASKS_PER_CPU * CPU_COUNT(&llc->cpus);
-		for (int j = 0; j < tasks && j < MAX_TASKS; j++)
-			ASSERT_LT(0, load_add(&load, sleeper, j));
-		before = pulled(i);
-		load_start(&load);
-		EXPECT_TRUE(poll_until(pulled(i) >= before + PULLS))
-			TH_LOG("LLC %u: %llu pulls", llc->first,
-			       pulled(i) - before);
-		expect_finished(_metadata, &load);
+/*
+ * The first and the last CPU of an LLC have different shards if there are two.
+ * None but the other of the two may run what one of them pushes.
+ */
+TEST_F_TIMEOUT(pull, the_other_shards_are_searched, TIMEOUT)
+{
+	ASSERT_EQ(0, set_feature(true));
+	for (int i = 0; i < self->nr; i++) {
+		cpu_set_t two;
+
+		CPU_ZERO(&two);
+		CPU_SET(first_cpu(&self->llcs[i].cpus), &two);
+		CPU_SET(last_cpu(&self->llcs[i].cpus), &two);
+		expect_pulls(_metadata, i, &two);
 	}
 	expect_off_leaves_nothing(_metadata);
 }
