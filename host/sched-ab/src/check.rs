@@ -124,34 +124,37 @@ fn boundary(file: &str, text: &str) -> Vec<String> {
     found
 }
 
+/// Files that rustfmt would change: those of the series as the kernel's, edition 2021, and the
+/// host's as their own workspace says.
 fn format(paths: &Paths, overlay: &[&String]) -> Result<Vec<String>> {
+    let mut host = toolchain::cargo(paths);
+    host.args(["fmt", "--all", "--check", "--", "-l"]);
+    let mut series = Command::new(toolchain::rust_bin(paths).join("rustfmt"));
+    series
+        .args(["--check", "-l", "--edition", "2021"])
+        .args(overlay)
+        .current_dir(&paths.repo);
     let mut found = Vec::new();
-    let mut run = |command: &mut Command, what: &str| -> Result<()> {
-        let output = command
-            .output()
-            .with_context(|| format!("cannot start {what}"))?;
-        if !output.status.success() {
-            let text = [output.stdout, output.stderr].concat();
-            found.push(format!(
-                "{what}:\n{}",
-                String::from_utf8_lossy(&text).trim_end()
-            ));
-        }
-        Ok(())
-    };
-    run(
-        toolchain::cargo(paths).args(["fmt", "--all", "--check"]),
-        "rustfmt of host",
-    )?;
+    let mut commands = vec![host];
     if !overlay.is_empty() {
-        run(
-            Command::new(toolchain::rust_bin(paths).join("rustfmt"))
-                .args(["--check", "--edition", "2021"])
-                .args(overlay)
-                .current_dir(&paths.repo),
-            "rustfmt of the series",
-        )?;
+        commands.push(series);
     }
+    for mut command in commands {
+        let output = command.output().context("cannot start rustfmt")?;
+        let files = String::from_utf8_lossy(&output.stdout);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        if !output.status.success() && files.trim().is_empty() {
+            bail!("rustfmt failed: {}", errors.trim());
+        }
+        found.extend(files.lines().map(|file| {
+            let file = Path::new(file);
+            let file = file.strip_prefix(&paths.repo).unwrap_or(file);
+            format!("{}: rustfmt would change it", file.display())
+        }));
+    }
+    // A file is listed with its crate and by itself.
+    found.sort();
+    found.dedup();
     Ok(found)
 }
 

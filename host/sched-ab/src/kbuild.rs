@@ -180,7 +180,7 @@ fn changes(before: &str, after: &str) -> String {
     settings(after)
         .iter()
         .filter(|(name, value)| before.get(*name).map_or("n", String::as_str) != **value)
-        .map(|(name, value)| format!("CONFIG_{name}={value}\n"))
+        .flat_map(|(name, value)| ["CONFIG_", name.as_str(), "=", value.as_str(), "\n"])
         .collect()
 }
 

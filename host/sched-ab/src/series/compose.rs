@@ -298,7 +298,7 @@ pub(super) fn sync(base: &Base, files: &BTreeMap<String, Option<File>>) -> Resul
 }
 
 fn write_list<'a>(file: &Path, list: impl Iterator<Item = &'a String>) -> Result<()> {
-    let text: String = list.map(|path| format!("{path}\n")).collect();
+    let text: String = list.flat_map(|path| [path.as_str(), "\n"]).collect();
     File::plain(text).write(file)
 }
 
