@@ -57,6 +57,22 @@ static bool may_pull(struct rq *rq)
 	       !rcu_dereference_all(rq->rd->pd);
 }
 
+/* Moves the task of @node to @cpu, and releases the lock of its runqueue. */
+static struct task_struct *detach(struct shared_runq_node *node, int cpu)
+{
+	struct task_struct *p = container_of(node, struct task_struct,
+					     shared_runq);
+	struct rq *src = task_rq(p);
+	struct rq_flags rf;
+
+	rq_pin_lock(src, &rf);
+	update_rq_clock(src);
+	deactivate_task(src, p, DEQUEUE_NOCLOCK);
+	set_task_cpu(p, cpu);
+	rq_unlock(src, &rf);
+	return p;
+}
+
 /*
  * Runs where sched_balance_newidle() may drop the lock of @this_rq. Never holds
  * two runqueue locks, and from the attach on keeps that of @this_rq, so that
@@ -66,9 +82,8 @@ int __shared_runq_newidle(struct rq *this_rq)
 {
 	struct shared_runq_shard *home = this_rq->shared_runq;
 	struct shared_runq_node *node;
-	struct task_struct *p;
+	struct task_struct *p = NULL;
 	struct rq_flags rf;
-	struct rq *src;
 
 	lockdep_assert_rq_held(this_rq);
 
@@ -80,22 +95,18 @@ int __shared_runq_newidle(struct rq *this_rq)
 	raw_spin_rq_unlock(this_rq);
 
 	node = shared_runq_pull(home, this_rq);
-	if (node) {
-		p = container_of(node, struct task_struct, shared_runq);
-		src = task_rq(p);
-		rq_pin_lock(src, &rf);
-		update_rq_clock(src);
-		deactivate_task(src, p, DEQUEUE_NOCLOCK);
-		set_task_cpu(p, cpu_of(this_rq));
-		rq_unlock(src, &rf);
+	if (node)
+		p = detach(node, cpu_of(this_rq));
 
-		rq_lock(this_rq, &rf);
-		update_rq_clock(this_rq);
+	/*
+	 * Others may have had the lock meanwhile and left the clock stale. The
+	 * balancer, which goes on if nothing is pulled, relies on it as well.
+	 */
+	rq_lock(this_rq, &rf);
+	update_rq_clock(this_rq);
+	if (p)
 		attach_task(this_rq, p);
-		rq_unpin_lock(this_rq, &rf);
-	} else {
-		raw_spin_rq_lock(this_rq);
-	}
+	rq_unpin_lock(this_rq, &rf);
 
 	/* A task of a higher class came meanwhile: restart the pick. */
 	if (rq_modified_above(this_rq, &fair_sched_class))
