@@ -76,8 +76,12 @@ void __shared_runq_enqueue(struct rq *rq, struct task_struct *p)
 	lockdep_assert_rq_held(rq);
 
 	/* No home: the CPU has no LLC domain. */
-	if (rq->shared_runq && may_push(rq, p))
-		shared_runq_push(rq->shared_runq, &p->shared_runq);
+	if (!rq->shared_runq || !may_push(rq, p))
+		return;
+
+	/* It was unlinked when it stopped waiting. */
+	WARN_ON_ONCE(p->shared_runq.shard);
+	shared_runq_push(rq->shared_runq, &p->shared_runq);
 }
 
 /*

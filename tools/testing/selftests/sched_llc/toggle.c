@@ -44,4 +44,41 @@ TEST_F_TIMEOUT(toggle, under_load, TIMEOUT)
 	EXPECT_EQ(0, sum_stats().linked);
 }
 
+static void spinner(struct load *load, int policy)
+{
+	const struct sched_param param = { };
+
+	if (policy != SCHED_OTHER && sched_setscheduler(0, policy, &param))
+		_exit(1);
+	atomic_fetch_add(&load->shared->rounds, 1);
+	while (!load_stopped(load))
+		;
+}
+
+/*
+ * A drain seldom finds a task of the usual load: it waits for less than a grace
+ * period. A SCHED_IDLE task next to one that spins waits for 300 times as long
+ * as it runs.
+ */
+TEST_F_TIMEOUT(toggle, drains_what_waits_long, TIMEOUT)
+{
+	const int cpus = sysconf(_SC_NPROCESSORS_ONLN);
+	struct load load;
+	int i;
+
+	ASSERT_EQ(0, set_feature(true));
+	ASSERT_TRUE(load_init(&load));
+	for (i = 0; i < 2 * cpus; i++) {
+		ASSERT_LT(0, load_add(&load, spinner,
+				      i < cpus ? SCHED_OTHER : SCHED_IDLE));
+	}
+	load_start(&load);
+	/* All have their policy, and most of the idle ones wait. */
+	ASSERT_TRUE(poll_until(atomic_load(&load.shared->rounds) == 2 * cpus &&
+			       sum_stats().linked > cpus / 2));
+	ASSERT_EQ(0, set_feature(false));
+	EXPECT_EQ(0, sum_stats().linked);
+	expect_finished(_metadata, &load);
+}
+
 TEST_HARNESS_MAIN
