@@ -21,6 +21,7 @@ use crate::{
     progress::Step,
     report::{BASE, Counters, Folder, Report, Setting, Side, Topology},
     stats::MAX_POOLED,
+    toolchain,
     workload::{WORKLOADS, Workload},
 };
 
@@ -301,10 +302,11 @@ pub fn run(
     })?;
     let program = initramfs::program(workload.name, workload.package)?;
     let archive = initramfs::archive(&initramfs::agent(paths)?, &[program])?;
-    let accel = Accel::choose(paths, &image, &archive)?;
+    let qemu = toolchain::qemu(paths);
+    let accel = Accel::choose(paths, &qemu, &image, &archive)?;
     let folder = Folder::new(&paths.out.join("ab"))?;
     let log = folder.dmesg();
-    let vm = Vm::new(&image, &archive, topo, accel, &log);
+    let vm = Vm::new(&qemu, &image, &archive, topo, accel, &log);
     let command = [&[workload.name.to_owned()], &args[..]].concat();
     let plan = Plan::Compare {
         features: features.0.clone(),
@@ -354,9 +356,10 @@ pub fn shell(
     }
     let image = machine.image(paths, kernel_src, jobs, |_| Ok(()))?;
     let archive = initramfs::archive(&initramfs::agent(paths)?, &programs)?;
-    let accel = Accel::choose(paths, &image, &archive)?;
+    let qemu = toolchain::qemu(paths);
+    let accel = Accel::choose(paths, &qemu, &image, &archive)?;
     let log = paths.out.join("log/shell.log");
-    Vm::new(&image, &archive, machine.topo, accel, &log).run(&Plan::Shell, |_| Ok(()))?;
+    Vm::new(&qemu, &image, &archive, machine.topo, accel, &log).run(&Plan::Shell, |_| Ok(()))?;
     Ok(())
 }
 

@@ -13,6 +13,7 @@ use crate::{clean, paths::Paths, toolchain};
 type Tool = (&'static str, &'static str, &'static str, &'static str);
 
 const TOOLS: [Tool; 18] = [
+    ("busybox", "--help", "", "busybox-static"),
     ("bc", "--version", "", "bc"),
     ("bison", "--version", "", "bison"),
     ("clang-19", "--version", "19.", "clang-19"),
@@ -29,7 +30,6 @@ const TOOLS: [Tool; 18] = [
     ("perl", "-v", "", "perl"),
     ("pkg-config", "--version", "", "pkg-config"),
     ("python3", "--version", "", "python3"),
-    ("qemu-system-x86_64", "--version", "", "qemu-system-x86"),
     ("xz", "--version", "", "xz-utils"),
 ];
 
@@ -58,8 +58,9 @@ pub fn run(paths: &Paths) -> Result<()> {
             "host/bootstrap",
         ));
     }
-    let bindgen = toolchain::bindgen(paths);
+    let (bindgen, qemu) = (toolchain::bindgen(paths), toolchain::qemu(paths));
     missing.extend(tool(&bindgen, "--version", "0.72.1", "host/bootstrap"));
+    missing.extend(tool(&qemu, "--version", "", "qemu-system-x86"));
 
     match File::options().read(true).write(true).open("/dev/kvm") {
         Ok(_) => {

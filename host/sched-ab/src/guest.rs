@@ -33,7 +33,6 @@ use sha2::{Digest, Sha256};
 
 use crate::{exec, initramfs, paths::Paths};
 
-const QEMU: &str = "qemu-system-x86_64";
 const KVM: &str = "/dev/kvm";
 
 /// The first version of QEMU whose TCG may run CPUs in parallel. In 7.2 a CPU can go on with a
@@ -144,9 +143,9 @@ impl Accel {
         }
     }
 
-    /// TCG as the installed QEMU can do it. Prints a line if that is not in parallel.
-    fn tcg() -> Result<Self> {
-        let version = exec::output(Command::new(QEMU).arg("--version"))?;
+    /// TCG as this QEMU can do it. Prints a line if that is not in parallel.
+    fn tcg(qemu: &Path) -> Result<Self> {
+        let version = exec::output(Command::new(qemu).arg("--version"))?;
         let version = version
             .split_once("version ")
             .map_or("", |(_, rest)| rest)
@@ -172,15 +171,15 @@ impl Accel {
     /// # Errors
     ///
     /// When the image or the cache cannot be used.
-    pub fn choose(paths: &Paths, image: &Path, archive: &[u8]) -> Result<Self> {
+    pub fn choose(paths: &Paths, qemu: &Path, image: &Path, archive: &[u8]) -> Result<Self> {
         if let Err(error) = File::options().read(true).write(true).open(KVM) {
             eprintln!("TCG is used: {KVM} cannot be opened: {error}");
-            return Self::tcg();
+            return Self::tcg(qemu);
         }
         let mut key = Sha256::new();
         key.update(fs::read(image).with_context(|| format!("cannot read {}", image.display()))?);
         key.update(fs::read("/proc/version")?);
-        key.update(exec::output(Command::new(QEMU).arg("--version"))?);
+        key.update(exec::output(Command::new(qemu).arg("--version"))?);
         let key = format!("{:x}", key.finalize());
         let dir = paths.cache_dir("guest")?;
         let known = dir.join(format!("kvm-{}", &key[..16]));
@@ -194,7 +193,7 @@ impl Accel {
                     cores: 2,
                     threads: 1,
                 };
-                let mut vm = Vm::new(image, archive, topo, Self::Kvm, &log);
+                let mut vm = Vm::new(qemu, image, archive, topo, Self::Kvm, &log);
                 vm.boot = PROBE;
                 let probe = vm.run(&Plan::Boot { settle_s: 0 }, |_| Ok(()));
                 let reason = match probe {
@@ -216,7 +215,7 @@ impl Accel {
         }
         let log = log.display();
         eprintln!("TCG is used: a guest under KVM did not boot: {reason} (log: {log})");
-        Self::tcg()
+        Self::tcg(qemu)
     }
 }
 
@@ -247,6 +246,7 @@ pub struct Vm<'a> {
 impl<'a> Vm<'a> {
     /// A guest with the usual limits.
     pub fn new(
+        qemu: &Path,
         image: &'a Path,
         archive: &'a [u8],
         topo: Topo,
@@ -254,7 +254,7 @@ impl<'a> Vm<'a> {
         log: &'a Path,
     ) -> Self {
         Self {
-            qemu: QEMU.into(),
+            qemu: qemu.to_owned(),
             image,
             archive,
             topo,
@@ -612,8 +612,9 @@ mod tests {
         let image = dir.path().join("bzImage");
         fs::write(&image, "").unwrap();
         let topo = "1x2x1".parse().unwrap();
-        let mut vm = Vm::new(&image, b"", topo, Accel::Tcg { parallel: true }, &log);
-        vm.qemu = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/fake-qemu.sh");
+        let qemu = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/fake-qemu.sh");
+        let accel = Accel::Tcg { parallel: true };
+        let mut vm = Vm::new(&qemu, &image, b"", topo, accel, &log);
         vm.append = format!("fake={case}");
         vm.quiet = Duration::from_secs(1);
         check(&vm, dir.path());
@@ -738,14 +739,8 @@ mod tests {
     #[test]
     fn a_missing_kernel_or_qemu_is_named() {
         fake("good", |vm, dir| {
-            let mut vm = Vm::new(
-                vm.image,
-                b"",
-                vm.topo,
-                Accel::Tcg { parallel: true },
-                vm.log,
-            );
-            vm.qemu = "no-such-qemu".into();
+            let qemu = Path::new("no-such-qemu");
+            let mut vm = Vm::new(qemu, vm.image, b"", vm.topo, vm.accel, vm.log);
             let error = vm.run(&Plan::Shell, |_| Ok(())).unwrap_err().to_string();
             assert!(error.starts_with("cannot start no-such-qemu"), "{error}");
             let image = dir.join("none");

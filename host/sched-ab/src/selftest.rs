@@ -22,7 +22,7 @@ use crate::{
     kbuild::{self, Flavor},
     paths::Paths,
     progress::Step,
-    toolchain::LLVM,
+    toolchain::{self, LLVM},
 };
 
 /// The guests, and the selftests that run in each; none named means all. After two LLCs with one
@@ -101,11 +101,12 @@ pub fn on_image(paths: &Paths, tree: &Path, image: &Path) -> Result<Counts> {
     let suites = suites(tree)?;
     let programs = build(paths, tree)?;
     let archive = initramfs::archive(&initramfs::agent(paths)?, &programs)?;
-    let accel = Accel::choose(paths, image, &archive)?;
+    let qemu = toolchain::qemu(paths);
+    let accel = Accel::choose(paths, &qemu, image, &archive)?;
     let mut counts = Counts::default();
     for (topo, only) in GUESTS {
         let log = paths.out.join(format!("log/selftest-{topo}.dmesg"));
-        let vm = Vm::new(image, &archive, topo, accel, &log);
+        let vm = Vm::new(&qemu, image, &archive, topo, accel, &log);
         let mut commands = Vec::new();
         for program in &programs {
             let name = program.file_name().unwrap_or_default().to_string_lossy();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The compilers of the kernel and of the guest's programs, and how they are called.
+//! The compilers of the kernel and of the guest's programs, and how they are called; and QEMU.
 
 use std::{
     env,
@@ -15,6 +15,8 @@ use crate::{exec, paths::Paths};
 /// The folder in the cache where `host/bootstrap` unpacked rustc.
 const RUST: &str = "rust-1.85";
 const BINDGEN: &str = "bindgen-0.72.1";
+/// The folder in the cache where it unpacked a QEMU, if that of the system is too old.
+const QEMU: &str = "qemu-10";
 /// The suffix of clang, lld and the LLVM tools.
 pub const LLVM: &str = "-19";
 
@@ -111,6 +113,13 @@ pub fn bindgen(paths: &Paths) -> PathBuf {
     paths.cache.join(BINDGEN).join("bin/bindgen")
 }
 
+/// The program that runs guests.
+pub fn qemu(paths: &Paths) -> PathBuf {
+    let name = "qemu-system-x86_64";
+    let own = paths.cache.join(QEMU).join("bin").join(name);
+    if own.exists() { own } else { name.into() }
+}
+
 /// Where `rustc`, `cargo` and `rustfmt` are.
 pub fn rust_bin(paths: &Paths) -> PathBuf {
     paths.cache.join(RUST).join("bin")
@@ -135,6 +144,8 @@ pub fn cargo(paths: &Paths) -> Command {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     const RUSTC: &str = "rustc 1.85.0 (4d91de4e4 2025-02-17)\nbinary: rustc\nrelease: 1.85.0\n\
@@ -153,6 +164,17 @@ mod tests {
                 .inline_helpers
         );
         assert!(Toolchain::from_versions("gibberish", CLANG).is_none());
+    }
+
+    #[test]
+    fn an_unpacked_qemu_is_preferred() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = Paths::new(dir.path(), dir.path());
+        assert_eq!(qemu(&paths), Path::new("qemu-system-x86_64"));
+        let own = dir.path().join("qemu-10/bin/qemu-system-x86_64");
+        fs::create_dir_all(own.parent().unwrap()).unwrap();
+        fs::write(&own, "").unwrap();
+        assert_eq!(qemu(&paths), own);
     }
 
     #[test]
