@@ -15,10 +15,11 @@ use crate::{
 };
 
 /// Folders of the cache that have one entry for each base, configuration or input.
-const PRUNED: [&str; 4] = ["base", "tree", "obj", "deb"];
+const PRUNED: [&str; 5] = ["base", "tree", "obj", "deb", "guest"];
 
-/// Removes downloads, what interrupted commands left, and bases, trees and builds of other
-/// versions and configurations than the present ones; prints what and how much.
+/// Removes downloads, what interrupted commands left, what is made again in seconds, and bases,
+/// trees and builds of other versions and configurations than the present ones; prints what and
+/// how much.
 pub fn run(paths: &Paths) -> Result<()> {
     let _lock = kbuild::lock(paths)?;
     let mut keep = Vec::new();
@@ -100,7 +101,7 @@ mod tests {
             "base/.tmp123",
             ".tmp-x",
             "rust-1.85/bin",
-            "guest/a",
+            "guest/selftests-1",
         ] {
             fs::create_dir_all(dir.path().join(name)).unwrap();
             fs::write(dir.path().join(name).join("file"), [1; 5000]).unwrap();
@@ -114,10 +115,11 @@ mod tests {
             "base/.tmp123",
             ".tmp-x",
             "deb/a.deb",
+            "guest/selftests-1",
         ] {
             assert!(!dir.path().join(gone).exists(), "{gone}");
         }
-        for kept in ["rust-1.85/bin/file", "guest/a/file", "lock"] {
+        for kept in ["rust-1.85/bin/file", "lock"] {
             assert!(dir.path().join(kept).exists(), "{kept}");
         }
     }
