@@ -75,7 +75,8 @@ fn main() -> ExitCode {
         Err(error) if error.use_stderr() => {
             // The usage text would bury the cause.
             let text = error.to_string();
-            eprintln!("sched-ab: {}", text.lines().next().unwrap_or_default());
+            let cause = text.lines().next().unwrap_or_default();
+            eprintln!("sched-ab: {}", cause.trim_start_matches("error: "));
             return ExitCode::from(2);
         }
         Err(help) => help.exit(),
