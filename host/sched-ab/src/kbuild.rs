@@ -254,15 +254,17 @@ impl Config {
 
     /// The build folder, whose name has everything that a build depends on but the sources.
     pub(crate) fn obj(&self, paths: &Paths, base: &Base, tools: &Toolchain) -> PathBuf {
+        let (base, tools, name, key) = (&base.id, &tools.id, &self.name, self.key());
+        paths.cache.join(format!("obj/{base}-{tools}-{name}-{key}"))
+    }
+
+    /// Differs when a value that is asked for differs.
+    fn key(&self) -> String {
         let mut hash = Sha256::new();
-        for (_, text) in &self.fragments {
-            hash.update(text);
+        for (name, (value, _)) in self.wanted() {
+            hash.update(format!("{name}={value}\n"));
         }
-        let hash = format!("{:x}", hash.finalize());
-        let (base, tools, name) = (&base.id, &tools.id, &self.name);
-        paths
-            .cache
-            .join(format!("obj/{base}-{tools}-{name}-{}", &hash[..8]))
+        format!("{:x}", hash.finalize())[..8].to_owned()
     }
 
     /// Configures `obj` and checks what became of it.
@@ -302,17 +304,23 @@ impl Config {
         Ok(())
     }
 
-    /// What was asked for and is not so in `config`: name, value, origin; Rust first, since others
-    /// depend on it.
-    fn lost(&self, config: &str) -> Vec<(String, String, String)> {
-        let found = settings(config);
+    /// The value of each option and who asks for it.
+    fn wanted(&self) -> BTreeMap<String, (String, &String)> {
         let mut wanted = BTreeMap::new();
         for (origin, text) in &self.fragments {
             for (name, value) in settings(text) {
                 wanted.insert(name, (value, origin));
             }
         }
-        let mut lost: Vec<_> = wanted
+        wanted
+    }
+
+    /// What was asked for and is not so in `config`: name, value, origin; Rust first, since others
+    /// depend on it.
+    fn lost(&self, config: &str) -> Vec<(String, String, String)> {
+        let found = settings(config);
+        let mut lost: Vec<_> = self
+            .wanted()
             .into_iter()
             .filter(|(name, (value, _))| found.get(name).map_or("n", String::as_str) != value)
             .map(|(name, (value, origin))| (name, value, origin.clone()))
@@ -440,6 +448,15 @@ mod tests {
         let lost = config.lost("CONFIG_B=y\nCONFIG_N=5\nCONFIG_D=y\n");
         assert_eq!(names(&lost), "RUST, A, B, D, N");
         assert_eq!(lost[2], ("B".into(), "n".into(), "b".into()));
+    }
+
+    #[test]
+    fn values_make_the_key_and_comments_do_not() {
+        let key = |text| config(&[("a", text)]).key();
+        let wanted = key("CONFIG_A=y\nCONFIG_B=n\n");
+        assert_eq!(key("# Text.\n# CONFIG_B is not set\nCONFIG_A=y\n"), wanted);
+        assert_ne!(key("CONFIG_A=y\nCONFIG_B=y\n"), wanted);
+        assert_ne!(key("CONFIG_A=y\n"), wanted);
     }
 
     #[test]
