@@ -7,6 +7,7 @@ use std::{
     fmt,
     fs::{self, File},
     io::Write,
+    iter,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -25,12 +26,26 @@ use crate::{
     toolchain::{self, LLVM},
 };
 
-/// The guests, and the selftests that run in each; none named means all. After two LLCs with one
-/// shard each come an LLC with two shards and siblings, and a machine without any LLC.
-const GUESTS: [(Topo, &[&str]); 3] = [
-    (topo(2, 4, 1), &[]),
-    (topo(1, 4, 2), &["domains", "files", "hotplug", "pull"]),
-    (topo(1, 1, 1), &["files"]),
+/// A guest, how many times it boots, and the selftests that run in it; none named means all.
+type Guest = (Topo, usize, &'static [&'static str]);
+
+/// What `make test` runs. After two LLCs with one shard each come an LLC with two shards and
+/// siblings, and a machine without any LLC.
+pub const SHORT: &[Guest] = &[
+    (topo(2, 4, 1), 1, &[]),
+    (topo(1, 4, 2), 1, &["domains", "files", "hotplug", "pull"]),
+    (topo(1, 1, 1), 1, &["files"]),
+];
+
+/// What `make test-all` runs: other races at each boot, and other shapes of LLCs and shards.
+pub const LONG: &[Guest] = &[
+    (topo(2, 4, 1), 5, &[]),
+    (topo(1, 4, 2), 5, &[]),
+    (topo(1, 8, 1), 3, &[]),
+    (topo(4, 2, 1), 3, &[]),
+    (topo(2, 3, 2), 3, &[]),
+    (topo(1, 24, 1), 1, &[]),
+    (topo(1, 1, 1), 3, &["files"]),
 ];
 
 /// A feature of the scheduler that makes it warn of a clock that is updated twice.
@@ -86,10 +101,15 @@ impl fmt::Display for Counts {
 /// # Errors
 ///
 /// When a test fails, is skipped or does not run, or when a kernel complains.
-pub fn run(paths: &Paths, kernel_src: Option<&Path>, jobs: Option<usize>) -> Result<Counts> {
+pub fn run(
+    paths: &Paths,
+    kernel_src: Option<&Path>,
+    jobs: Option<usize>,
+    guests: &[Guest],
+) -> Result<Counts> {
     let image = kbuild::image(paths, kernel_src, Flavor::Debug, jobs, |_| Ok(()))?;
     let tree = base::ensure(paths, kernel_src)?.tree;
-    on_image(paths, &tree, &image.bzimage)
+    on_image(paths, &tree, &image.bzimage, guests)
 }
 
 /// The same with an image that is there, built of `tree`.
@@ -97,14 +117,17 @@ pub fn run(paths: &Paths, kernel_src: Option<&Path>, jobs: Option<usize>) -> Res
 /// # Errors
 ///
 /// As for [`run`].
-pub fn on_image(paths: &Paths, tree: &Path, image: &Path) -> Result<Counts> {
+pub fn on_image(paths: &Paths, tree: &Path, image: &Path, guests: &[Guest]) -> Result<Counts> {
     let suites = suites(tree)?;
     let programs = build(paths, tree)?;
     let archive = initramfs::archive(&initramfs::agent(paths)?, &programs)?;
     let qemu = toolchain::qemu(paths);
     let accel = Accel::choose(paths, &qemu, image, &archive)?;
     let mut counts = Counts::default();
-    for (topo, only) in GUESTS {
+    let boots = guests
+        .iter()
+        .flat_map(|guest| iter::repeat_n(*guest, guest.1));
+    for (topo, _, only) in boots {
         let log = paths.out.join(format!("log/selftest-{topo}.dmesg"));
         let vm = Vm::new(&qemu, image, &archive, topo, accel, &log);
         let mut commands = Vec::new();

@@ -43,14 +43,21 @@ pub fn run(paths: &Paths, kernel_src: Option<&Path>, jobs: Option<usize>, all: b
     steps.run("option not set: instructions as in the base", || {
         offtest::run(paths, kernel_src, jobs).map(|()| "fair.o, core.o".to_owned())
     });
+    let selftests = |guests| Ok(selftest::run(paths, kernel_src, jobs, guests)?.to_string());
+    let ab = |topo, rounds| {
+        let options = ["ab", "--topo", topo, "--rounds", rounds];
+        let Ab { options } = Ab::try_parse_from(options)?;
+        ab::run(paths, &options, kernel_src, jobs).map(|()| format!("{topo}, rounds: {rounds}"))
+    };
     steps.run("KUnit and selftests on the debug kernel", || {
-        Ok(selftest::run(paths, kernel_src, jobs)?.to_string())
+        selftests(selftest::SHORT)
     });
-    steps.run("make ab", || {
-        let Ab { options } = Ab::try_parse_from(["ab", "--rounds", "1"])?;
-        ab::run(paths, &options, kernel_src, jobs).map(|()| "1 round".to_owned())
-    });
+    steps.run("make ab", || ab("2x4x1", "1"));
     if all {
+        steps.run("KUnit and selftests, long", || selftests(selftest::LONG));
+        for topo in ["2x4x1", "1x8x1", "4x2x1", "1x4x2"] {
+            steps.run("make ab, long", || ab(topo, "10"));
+        }
         let date = exec::output(Command::new("date").args(["-u", "+%Y-%m-%d-%H%M%S"]))?;
         let dir = paths.out.join("test");
         fs::create_dir_all(&dir)?;
