@@ -19,7 +19,6 @@
 DECLARE_STATIC_KEY_FALSE(shared_runq_live);
 
 void __shared_runq_enqueue(struct rq *rq, struct task_struct *p);
-void __shared_runq_unlink_all(struct rq *rq);
 int __shared_runq_newidle(struct rq *this_rq);
 enum shared_runq_stat shared_runq_can_pull(struct task_struct *p,
 					   struct rq *src, struct rq *dst);
