@@ -5,3 +5,7 @@
 #[path = "../../../kernel/sched/llc/geometry.rs"]
 #[forbid(unsafe_code)]
 mod geometry;
+
+#[path = "../../../kernel/sched/llc/overload.rs"]
+#[forbid(unsafe_code)]
+mod overload;

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * Documentation/scheduler/sched-shared-runq.rst
+ * Documentation/scheduler/sched-sis-filter.rst
  *
- * The hooks that the scheduler calls. Each is an inline gate, a NOP while the
- * feature is off, and nothing at all without CONFIG_SCHED_SHARED_RUNQ.
+ * The hooks that the scheduler calls. Each is an inline gate, a NOP while its
+ * feature is off, and nothing at all without the option of the feature.
  */
 #ifndef _KERNEL_SCHED_LLC_H
 #define _KERNEL_SCHED_LLC_H
 
-#ifdef CONFIG_SCHED_SHARED_RUNQ
-
 #include "export.h"
+
+#ifdef CONFIG_SCHED_SHARED_RUNQ
 
 /*
  * True whenever a task may be linked: switched on before SHARED_RUNQ is, and
@@ -25,7 +26,6 @@ enum shared_runq_stat shared_runq_can_pull(struct task_struct *p,
 void shared_runq_attach(int cpu, struct sched_domain *llc);
 void shared_runq_offline(struct rq *rq);
 void shared_runq_toggle(bool enable);
-void shared_runq_debugfs(struct dentry *parent);
 
 static inline void shared_runq_init_task(struct task_struct *p)
 {
@@ -80,8 +80,96 @@ static inline void shared_runq_assert_unlinked(struct task_struct *p) { }
 static inline int shared_runq_newidle(struct rq *this_rq) { return 0; }
 static inline void shared_runq_attach(int cpu, struct sched_domain *llc) { }
 static inline void shared_runq_offline(struct rq *rq) { }
-static inline void shared_runq_debugfs(struct dentry *parent) { }
 
 #endif /* !CONFIG_SCHED_SHARED_RUNQ */
+
+#ifdef CONFIG_SCHED_SIS_FILTER
+
+/* Gates the updates: switched on before SIS_FILTER is, and off after it is. */
+DECLARE_STATIC_KEY_FALSE(sis_filter_live);
+
+DECLARE_PER_CPU_SHARED_ALIGNED(struct sis_filter_stats, sis_filter_stats);
+
+void __sis_filter_update(struct rq *rq);
+void sis_filter_attach(int cpu, struct sched_domain_shared *shared);
+void sis_filter_toggle(bool enable);
+
+/* What an allocation of sched_domain_shared needs behind its end. */
+static inline size_t sis_filter_size(void)
+{
+	return cpumask_size();
+}
+
+/* The tasks of @rq have changed. Runs under the lock of @rq. */
+static __always_inline void sis_filter_update(struct rq *rq)
+{
+	if (static_branch_unlikely(&sis_filter_live))
+		__sis_filter_update(rq);
+}
+
+/* @rq goes idle. Runs under the lock of @rq. */
+static __always_inline void sis_filter_idle(struct rq *rq)
+{
+	if (static_branch_unlikely(&sis_filter_live) && rq->sis_overloaded)
+		__sis_filter_update(rq);
+}
+
+/*
+ * Finds out in which @cpus of @llc to look for an idle one for @p. Runs with
+ * the pi_lock of @p, in place of cpumask_and(). A known idle core is worth a
+ * full search, which ends when it is found.
+ */
+static __always_inline enum sis_filter_verdict
+sis_filter_search(struct cpumask *cpus, struct sched_domain *llc,
+		  struct task_struct *p, bool has_idle_core)
+{
+	const struct cpumask *span = sched_domain_span(llc);
+
+	if (sched_feat(SIS_FILTER) && !has_idle_core && llc->shared) {
+		struct sis_filter *filter = &llc->shared->filter;
+
+		__this_cpu_inc(sis_filter_stats.nr[SIS_FILTER_SEARCHES]);
+		if (READ_ONCE(filter->any))
+			return sis_filter_narrow(filter, span, p->cpus_ptr, cpus,
+						 this_cpu_ptr(&sis_filter_stats));
+	}
+	return cpumask_and(cpus, span, p->cpus_ptr) ? SIS_FILTER_SEARCH :
+						      SIS_FILTER_NOTHING;
+}
+
+/* A search looked at a CPU. */
+static __always_inline void sis_filter_visit(bool found)
+{
+	if (sched_feat(SIS_FILTER)) {
+		__this_cpu_inc(sis_filter_stats.nr[SIS_FILTER_VISITED]);
+		if (found)
+			__this_cpu_inc(sis_filter_stats.nr[SIS_FILTER_FOUND]);
+	}
+}
+
+#else /* !CONFIG_SCHED_SIS_FILTER: */
+
+static inline size_t sis_filter_size(void) { return 0; }
+static inline void sis_filter_update(struct rq *rq) { }
+static inline void sis_filter_idle(struct rq *rq) { }
+static inline void sis_filter_visit(bool found) { }
+static inline void
+sis_filter_attach(int cpu, struct sched_domain_shared *shared) { }
+
+static __always_inline enum sis_filter_verdict
+sis_filter_search(struct cpumask *cpus, struct sched_domain *llc,
+		  struct task_struct *p, bool has_idle_core)
+{
+	return cpumask_and(cpus, sched_domain_span(llc), p->cpus_ptr) ?
+	       SIS_FILTER_SEARCH : SIS_FILTER_NOTHING;
+}
+
+#endif /* !CONFIG_SCHED_SIS_FILTER */
+
+#ifdef CONFIG_SCHED_LLC
+void sched_llc_debugfs(struct dentry *parent);
+#else
+static inline void sched_llc_debugfs(struct dentry *parent) { }
+#endif
 
 #endif /* _KERNEL_SCHED_LLC_H */

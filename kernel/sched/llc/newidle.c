@@ -69,6 +69,7 @@ static struct task_struct *detach(struct shared_runq_node *node, int cpu)
 	update_rq_clock(src);
 	deactivate_task(src, p, DEQUEUE_NOCLOCK);
 	set_task_cpu(p, cpu);
+	sis_filter_update(src);
 	rq_unlock(src, &rf);
 	return p;
 }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A shared runqueue for each last level cache (LLC).
+//! What the scheduler does inside a last level cache (LLC): a shared runqueue, and a filter of
+//! overloaded CPUs.
+//!
+//! # Shared runqueue
 //!
 //! A task that becomes runnable on a busy CPU stays queued there, in the tree of its runqueue,
 //! and is also linked in a *shard*, a FIFO that a handful of CPUs of the LLC share. A CPU that is
@@ -48,139 +51,35 @@
 //! | a runqueue lock | one shard lock section: a list operation on push and unlink |
 //! | a shard lock | [`pull::SCAN_MAX`] tasks looked at, or [`shard::DRAIN_MAX`] unlinked |
 //! | a pull, no lock | one such scan for each shard of the LLC |
+//!
+//! # Filter
+//!
+//! Each LLC has a mask of CPUs with more than one task to run. A wakeup that looks for an idle CPU
+//! in the LLC leaves these out.
+//!
+//! ```text
+//!   tick, load balancer, pull, going idle        wakeup: select_idle_cpu()
+//!             | overloaded or not any more                 | span & allowed & ~mask
+//!             v                                            v
+//!            [mask of the LLC, in sched_domain_shared] --> search, or nothing to find
+//! ```
+//!
+//! A bit is written under the lock of its CPU's runqueue, which is all that orders it: no lock is
+//! taken for the mask. It is a hint, and late by up to a tick: an idle CPU is never left out for
+//! longer than it takes to go idle, since that clears its bit; a CPU that became overloaded since
+//! its last tick is searched in vain. Worst case: an atomic operation on a bit and, when it was
+//! the last of the LLC, one or two passes over the words of the mask.
 
-use kernel::{
-    bindings,
-    interrupt::LocalInterruptDisabled,
-    prelude::*, //
-};
-
+#[cfg(CONFIG_SCHED_SHARED_RUNQ)]
+mod export;
+#[cfg(CONFIG_SCHED_SHARED_RUNQ)]
 mod geometry;
+#[cfg(CONFIG_SCHED_SHARED_RUNQ)]
 mod pull;
+#[cfg(CONFIG_SCHED_SHARED_RUNQ)]
 mod shard;
 
-use shard::{
-    Node,
-    Shard, //
-};
-
-/// Finds the home shard of `cpu`, and enters the shard of `cpu` itself into the ring of its LLC
-/// if it is one of them.
-///
-/// Returns `NULL` if `cpu` is not in `llc`.
-///
-/// # Safety
-///
-/// - `llc` is valid for reading, and `cpu` is a possible CPU.
-/// - The caller holds the sched domains mutex.
-#[export]
-pub unsafe extern "C" fn shared_runq_place(
-    cpu: u32,
-    llc: *const bindings::cpumask,
-) -> *mut bindings::shared_runq_shard {
-    // SAFETY: `llc` is valid for reading by the safety requirements.
-    let cpus = unsafe { shard::Cpus::new(llc) };
-    let Some(place) = geometry::place(cpu, cpus) else {
-        return core::ptr::null_mut();
-    };
-
-    if place.home == cpu {
-        // SAFETY: All of these are possible CPUs, since they are in `llc`.
-        unsafe { shard::enter(place) };
-    }
-    // SAFETY: `place.home` is in `llc`, and so is a possible CPU.
-    unsafe { bindings::shared_runq_shard_of(place.home) }
-}
-
-/// Links the task of `node` at the end of `shard`.
-///
-/// # Safety
-///
-/// - `shard` is a shard, and `node` that of a valid task.
-/// - The lock of the task's runqueue is held, with interrupts off.
-/// - The task is queued there, waiting, and fulfils invariant 2 of the crate.
-#[export]
-pub unsafe extern "C" fn shared_runq_push(
-    shard: *mut bindings::shared_runq_shard,
-    node: *mut bindings::shared_runq_node,
-) {
-    // SAFETY:
-    // - Shards are never freed, and the task of `node` is valid during the call.
-    // - Interrupts are off by the safety requirements.
-    let (shard, node, irq) = unsafe {
-        (
-            Shard::from_raw(shard),
-            Node::from_raw(node),
-            LocalInterruptDisabled::assume_disabled(),
-        )
-    };
-
-    shard.lock(irq).push(node);
-}
-
-/// Unlinks the task of `node` from the shard that it is in, if it is in one.
-///
-/// # Safety
-///
-/// - `node` is that of a valid task.
-/// - The lock of the task's runqueue is held, with interrupts off.
-#[export]
-pub unsafe extern "C" fn shared_runq_unlink(node: *mut bindings::shared_runq_node) {
-    // SAFETY:
-    // - The task of `node` is valid during the call.
-    // - Interrupts are off by the safety requirements.
-    let (node, irq) = unsafe {
-        (
-            Node::from_raw(node),
-            LocalInterruptDisabled::assume_disabled(),
-        )
-    };
-
-    node.unlink(irq);
-}
-
-/// Looks for a task that `this_rq` can run, first in `home`, then in the other shards of its LLC.
-///
-/// Returns the node of a task that is unlinked and whose runqueue is locked, or `NULL`.
-///
-/// # Safety
-///
-/// - `home` is a shard, and `this_rq` is the runqueue of this CPU.
-/// - No runqueue or shard lock is held, and interrupts are off, until the caller has released the
-///   lock of the task's runqueue.
-#[export]
-pub unsafe extern "C" fn shared_runq_pull(
-    home: *mut bindings::shared_runq_shard,
-    this_rq: *mut bindings::rq,
-) -> *mut bindings::shared_runq_node {
-    // SAFETY:
-    // - Shards are never freed.
-    // - Interrupts are off by the safety requirements.
-    // - `this_rq` is a runqueue, and no runqueue lock is held.
-    let (home, irq, mut source) = unsafe {
-        (
-            Shard::from_raw(home),
-            LocalInterruptDisabled::assume_disabled(),
-            pull::Runqueue::new(this_rq),
-        )
-    };
-
-    match pull::pull(home, &mut source, irq) {
-        Some(node) => node.as_raw(),
-        None => core::ptr::null_mut(),
-    }
-}
-
-/// Unlinks some tasks of `shard`. Returns whether it may hold more.
-///
-/// # Safety
-///
-/// `shard` is a shard, and the caller holds no shard lock.
-#[export]
-pub unsafe extern "C" fn shared_runq_drain(shard: *mut bindings::shared_runq_shard) -> bool {
-    let irq = kernel::interrupt::local_interrupt_disable();
-    // SAFETY: Shards are never freed.
-    let shard = unsafe { Shard::from_raw(shard) };
-
-    shard.lock(&irq).drain()
-}
+#[cfg(CONFIG_SCHED_SIS_FILTER)]
+mod filter;
+#[cfg(CONFIG_SCHED_SIS_FILTER)]
+mod overload;

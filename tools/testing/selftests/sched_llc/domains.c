@@ -18,20 +18,6 @@ FIXTURE(domains)
 	char list[32];
 };
 
-static bool has_word(const char *path, const char *word)
-{
-	char buf[4096], *at, *save;
-
-	if (read_file(path, buf, sizeof(buf)) < 0)
-		return false;
-	for (at = strtok_r(buf, SPACE, &save); at;
-	     at = strtok_r(NULL, SPACE, &save)) {
-		if (!strcmp(at, word))
-			return true;
-	}
-	return false;
-}
-
 FIXTURE_SETUP(domains)
 {
 	struct llc llcs[MAX_LINES];
@@ -95,10 +81,14 @@ static void cycle(struct __test_metadata *_metadata, const char *kind,
 				const cpu_set_t *two))
 {
 	char before[65536], after[65536], pid[16];
+	bool filter = !access(MASK, R_OK);
+	cpu_set_t cpus, overloaded;
 	struct load load;
 
 	ASSERT_LT(0, read_file(LAYOUT, before, sizeof(before)));
 	ASSERT_EQ(0, set_feature(true));
+	if (filter)
+		ASSERT_EQ(0, write_file(FEATURES, "SIS_FILTER"));
 	ASSERT_TRUE(load_usual(&load));
 	/* A pair that runs inside. */
 	for (int i = 0; i < 2; i++) {
@@ -111,12 +101,17 @@ static void cycle(struct __test_metadata *_metadata, const char *kind,
 		ASSERT_TRUE(poll_until(sum_stats().pushed > pushed));
 		ASSERT_TRUE(set_partition(kind));
 		check(_metadata, two);
+		EXPECT_TRUE(!filter || read_mask(&cpus, &overloaded));
 		ASSERT_TRUE(set_partition("member"));
 		ASSERT_LT(0, read_file(LAYOUT, after, sizeof(after)));
 		EXPECT_STREQ(before, after);
 	}
 	expect_off_leaves_nothing(_metadata);
 	expect_finished(_metadata, &load);
+	if (filter) {
+		EXPECT_TRUE(poll_until(mask_is_empty()));
+		EXPECT_EQ(0, write_file(FEATURES, "NO_SIS_FILTER"));
+	}
 }
 
 static void in_no_shard(struct __test_metadata *_metadata,
@@ -154,6 +149,69 @@ static void in_their_own_shard(struct __test_metadata *_metadata,
 TEST_F_TIMEOUT(domains, a_partition_has_its_own_shards, TIMEOUT)
 {
 	cycle(_metadata, "root", &self->two, in_their_own_shard);
+}
+
+static void spinner(struct load *load, int policy)
+{
+	const struct sched_param param = { };
+
+	if (policy != SCHED_OTHER && sched_setscheduler(0, policy, &param))
+		_exit(1);
+	while (!load_stopped(load))
+		;
+}
+
+/* How many tasks are linked in the LLC of @cpu. */
+static unsigned long long linked_at(int cpu)
+{
+	struct llc llcs[MAX_LINES];
+	int nr = read_stats(llcs);
+
+	while (nr-- > 0) {
+		if (CPU_ISSET(cpu, &llcs[nr].cpus))
+			return llcs[nr].linked;
+	}
+	return 0;
+}
+
+/*
+ * What waits on the CPUs of a partition leaves the shard that it was in before.
+ * SCHED_IDLE tasks next to ones that spin wait for so long that they would still
+ * be linked there.
+ */
+TEST_F_TIMEOUT(domains, a_rebuild_unlinks_what_waits, TIMEOUT)
+{
+	unsigned long long left = 0;
+	cpu_set_t beside;
+	struct llc llcs[MAX_LINES];
+	struct load load;
+	char pid[16];
+	int nr = read_stats(llcs), cpu;
+
+	while (nr-- > 0 && !CPU_ISSET(first_cpu(&self->two), &llcs[nr].cpus))
+		;
+	ASSERT_LE(0, nr);
+	CPU_XOR(&beside, &llcs[nr].cpus, &self->two);
+	cpu = first_cpu(&beside);
+	ASSERT_EQ(0, set_feature(true));
+	ASSERT_TRUE(load_init(&load));
+	for (int i = 0; i < 4; i++) {
+		snprintf(pid, sizeof(pid), "%d",
+			 load_add(&load, spinner,
+				  i < 2 ? SCHED_OTHER : SCHED_IDLE));
+		ASSERT_EQ(0, write_file(PARTITION "cgroup.procs", pid));
+	}
+	load_start(&load);
+	for (int i = 0; i < 2 * CYCLES; i++) {
+		ASSERT_TRUE(poll_until(linked_at(cpu) >= 2));
+		ASSERT_TRUE(set_partition("root"));
+		left += linked_at(cpu);
+		ASSERT_TRUE(set_partition("member"));
+	}
+	/* Up to twice as many would be. Others may have waited there at times. */
+	EXPECT_GT(CYCLES, left);
+	expect_off_leaves_nothing(_metadata);
+	expect_finished(_metadata, &load);
 }
 
 TEST_HARNESS_MAIN

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the tests of SHARED_RUNQ share: the feature's switch, its two files,
- * and a load whose tasks are accounted for.
+ * What the tests of SHARED_RUNQ and SIS_FILTER share: the switch of a feature,
+ * their files, and a load whose tasks are accounted for.
  */
 #ifndef _SELFTESTS_SCHED_LLC_H
 #define _SELFTESTS_SCHED_LLC_H
@@ -23,6 +23,12 @@
 #define FEATURES	DEBUGFS "features"
 #define LAYOUT		DEBUGFS "shared_runq/layout"
 #define STATS		DEBUGFS "shared_runq/stats"
+#define MASK		DEBUGFS "sis_filter/mask"
+
+/* The feature that a test switches; it may name another one before. */
+#ifndef FEATURE
+#define FEATURE		"SHARED_RUNQ"
+#endif
 
 /*
  * Seconds until a test has failed, and milliseconds that a single wait may
@@ -82,26 +88,32 @@ static inline int write_file(const char *path, const char *text)
 /* What separates words. */
 #define SPACE "\n "
 
-/* 1 if SHARED_RUNQ is on, 0 if it is off, -1 if the kernel has not got it. */
+/* Whether a file has a word; false if it cannot be read. */
+static inline bool has_word(const char *path, const char *word)
+{
+	char buf[4096], *at, *save;
+
+	if (read_file(path, buf, sizeof(buf)) < 0)
+		return false;
+	for (at = strtok_r(buf, SPACE, &save); at;
+	     at = strtok_r(NULL, SPACE, &save)) {
+		if (!strcmp(at, word))
+			return true;
+	}
+	return false;
+}
+
+/* 1 if FEATURE is on, 0 if it is off, -1 if the kernel has not got it. */
 static inline int feature(void)
 {
-	char buf[4096], *word, *save;
-
-	if (read_file(FEATURES, buf, sizeof(buf)) < 0)
-		return -1;
-	for (word = strtok_r(buf, SPACE, &save); word;
-	     word = strtok_r(NULL, SPACE, &save)) {
-		if (!strcmp(word, "SHARED_RUNQ"))
-			return 1;
-		if (!strcmp(word, "NO_SHARED_RUNQ"))
-			return 0;
-	}
-	return -1;
+	if (has_word(FEATURES, FEATURE))
+		return 1;
+	return has_word(FEATURES, "NO_" FEATURE) ? 0 : -1;
 }
 
 static inline int set_feature(bool on)
 {
-	return write_file(FEATURES, on ? "SHARED_RUNQ" : "NO_SHARED_RUNQ");
+	return write_file(FEATURES, on ? FEATURE : "NO_" FEATURE);
 }
 
 /* Reads `0-3,8`, up to @end; false if it is not such a list or empty. */
@@ -153,6 +165,62 @@ static inline int last_cpu(const cpu_set_t *cpus)
 	while (cpu >= 0 && !CPU_ISSET(cpu, cpus))
 		cpu--;
 	return cpu;
+}
+
+/*
+ * Reads the mask of SIS_FILTER: all CPUs in it, and the overloaded ones. False if
+ * a line is not as it is documented.
+ */
+static inline bool read_mask(cpu_set_t *cpus, cpu_set_t *overloaded)
+{
+	char buf[65536], *line, *save;
+
+	CPU_ZERO(cpus);
+	CPU_ZERO(overloaded);
+	if (read_file(MASK, buf, sizeof(buf)) < 0)
+		return false;
+	for (line = strtok_r(buf, "\n", &save); line;
+	     line = strtok_r(NULL, "\n", &save)) {
+		cpu_set_t llc, some, both;
+		unsigned int first;
+		char *list;
+		int at;
+
+		list = strstr(line, " overloaded ");
+		if (!list || sscanf(line, "llc %u cpus %n", &first, &at) != 1 ||
+		    !parse_cpus(line + at, ' ', &llc))
+			return false;
+		list += strlen(" overloaded ");
+		CPU_ZERO(&some);
+		if (*list && !parse_cpus(list, '\0', &some))
+			return false;
+		/* Only its own CPUs, and each in one LLC. */
+		CPU_AND(&both, &some, &llc);
+		if (first != (unsigned int)first_cpu(&llc) ||
+		    !CPU_EQUAL(&both, &some))
+			return false;
+		CPU_AND(&both, cpus, &llc);
+		if (CPU_COUNT(&both))
+			return false;
+		CPU_OR(cpus, cpus, &llc);
+		CPU_OR(overloaded, overloaded, &some);
+	}
+	return true;
+}
+
+static inline bool mask_is(const cpu_set_t *wanted)
+{
+	cpu_set_t cpus, overloaded;
+
+	return read_mask(&cpus, &overloaded) && CPU_EQUAL(&overloaded, wanted);
+}
+
+static inline bool mask_is_empty(void)
+{
+	cpu_set_t none;
+
+	CPU_ZERO(&none);
+	return mask_is(&none);
 }
 
 #define MAX_LINES 256
@@ -207,6 +275,10 @@ struct llc {
 	unsigned int counters;
 	unsigned long long pushed;
 	unsigned long long pulled;
+	unsigned long long scanned;
+	/* For any reason. */
+	unsigned long long refused;
+	unsigned long long refused_affinity;
 	unsigned long long linked;
 };
 
@@ -234,8 +306,14 @@ static inline int read_stats(struct llc *llcs)
 				llc->pushed = value;
 			else if (!strcmp(name, "pulled"))
 				llc->pulled = value;
+			else if (!strcmp(name, "scanned"))
+				llc->scanned = value;
 			else if (!strcmp(name, "linked"))
 				llc->linked = value;
+			else if (!strncmp(name, "refused_", 8))
+				llc->refused += value;
+			if (!strcmp(name, "refused_affinity"))
+				llc->refused_affinity = value;
 			continue;
 		}
 		if (nr++ == MAX_LINES)
@@ -259,6 +337,9 @@ static inline struct llc sum_stats(void)
 	while (nr-- > 0) {
 		sum.pushed += llcs[nr].pushed;
 		sum.pulled += llcs[nr].pulled;
+		sum.scanned += llcs[nr].scanned;
+		sum.refused += llcs[nr].refused;
+		sum.refused_affinity += llcs[nr].refused_affinity;
 		sum.linked += llcs[nr].linked;
 	}
 	return sum;
@@ -487,9 +568,7 @@ static inline void setup(struct __test_metadata *_metadata, int *was_on)
 		SKIP(return, "no " FEATURES);
 	*was_on = feature();
 	if (*was_on < 0)
-		SKIP(return, "the kernel has no SHARED_RUNQ");
-	ASSERT_EQ(0, access(LAYOUT, R_OK));
-	ASSERT_EQ(0, access(STATS, R_OK));
+		SKIP(return, "the kernel has no " FEATURE);
 }
 
 static inline void skip_without_llc(struct __test_metadata *_metadata)
@@ -519,8 +598,13 @@ static inline void expect_finished(struct __test_metadata *_metadata,
 static inline void
 expect_off_leaves_nothing(struct __test_metadata *_metadata)
 {
+	struct llc sum;
+
 	EXPECT_EQ(0, set_feature(false));
-	EXPECT_EQ(0, sum_stats().linked);
+	sum = sum_stats();
+	EXPECT_EQ(0, sum.linked);
+	/* Each look at a task has one outcome, and nobody looks any more. */
+	EXPECT_EQ(sum.scanned, sum.pulled + sum.refused);
 }
 
 #endif /* _SELFTESTS_SCHED_LLC_H */
