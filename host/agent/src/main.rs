@@ -29,8 +29,11 @@ use sched_ab_protocol::{Event, HEARTBEAT_S, PLAN, Plan, Sample, Status};
 
 use crate::run::{Io, Run};
 
-/// The counters of the shared runqueues.
-const STATS: &str = "/sys/kernel/debug/sched/shared_runq/stats";
+/// The counters of the shared runqueues and of the filter.
+const STATS: [&str; 2] = [
+    "/sys/kernel/debug/sched/shared_runq/stats",
+    "/sys/kernel/debug/sched/sis_filter/stats",
+];
 /// The results of the KUnit suites, a folder each.
 const KUNIT: &str = "/sys/kernel/debug/kunit";
 /// How much of a command's output goes into a sample or an error.
@@ -202,8 +205,11 @@ fn compare(
             output: output.to_owned(),
         }),
     })?;
-    if Path::new(STATS).exists() {
-        let text = fs::read_to_string(STATS).with_context(|| format!("cannot read {STATS}"))?;
+    let mut text = String::new();
+    for file in STATS.into_iter().filter(|file| Path::new(file).exists()) {
+        text += &fs::read_to_string(file).with_context(|| format!("cannot read {file}"))?;
+    }
+    if !text.is_empty() {
         port.send(&Event::Stats { round, combo, text })?;
     }
     Ok(())

@@ -70,14 +70,15 @@ pub enum Event {
     },
     /// One measurement.
     Sample(Sample),
-    /// `/sys/kernel/debug/sched/shared_runq/stats`, read after each run if the kernel has it. Its
-    /// counters go on counting: a run's share is the difference to the event before.
+    /// `/sys/kernel/debug/sched/{shared_runq,sis_filter}/stats`, read after each run, what the
+    /// kernel has of them. The counters go on counting: a run's share is the difference to the
+    /// event before.
     Stats {
         /// The round, 0 after a warm-up.
         round: u32,
         /// The features that were on.
         combo: Vec<String>,
-        /// The file.
+        /// The files, one after the other.
         text: String,
     },
     /// A line of a test's output. The results of the kernel's own KUnit suites, which ran at boot,

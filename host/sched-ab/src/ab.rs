@@ -172,8 +172,8 @@ fn side_name(combo: &[String]) -> String {
     }
 }
 
-/// Sums the counters of `sched/shared_runq/stats` over the LLCs, without `linked`, which counts
-/// what is there now.
+/// Sums the counters of `sched/{shared_runq,sis_filter}/stats` over the LLCs, without `linked`,
+/// which counts what is there now.
 fn counters(text: &str) -> Result<Counters> {
     let mut counters = Counters::new();
     for line in text.lines().filter_map(|line| line.strip_prefix(' ')) {

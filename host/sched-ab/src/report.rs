@@ -351,6 +351,14 @@ fn table(rows: &[Row]) -> String {
     )
 }
 
+/// What two counters say together: a name, and which part of what it is. The terms are those of
+/// the discussions of `select_idle_sibling()`.
+const RATES: [(&str, &str, &str); 3] = [
+    ("SIS success rate", "found", "searches"),
+    ("SIS efficiency", "found", "visited"),
+    ("SIS candidates left", "left", "candidates"),
+];
+
 /// The block of counters of `rows`, empty when the kernel has none.
 fn counters(rows: &[Row]) -> String {
     let sides: Vec<_> = rows
@@ -367,6 +375,19 @@ fn counters(rows: &[Row]) -> String {
         let mut line = vec![name.clone(), of(&first.base)];
         line.extend(sides.iter().map(|side| of(&side.with)));
         lines.push(line);
+    }
+    for (name, part, whole) in RATES {
+        let of = |counters: &Counters| match (counters.get(part), counters.get(whole)) {
+            (Some(&part), Some(&whole)) if whole > 0 => {
+                format!("{:.1}%", 100.0 * part as f64 / whole as f64)
+            }
+            _ => "-".to_owned(),
+        };
+        if first.with.contains_key(whole) {
+            let mut line = vec![name.to_owned(), of(&first.base)];
+            line.extend(sides.iter().map(|side| of(&side.with)));
+            lines.push(line);
+        }
     }
     format!("\nCounters, sum of the counted runs\n{}", columns(&lines))
 }
@@ -504,6 +525,36 @@ Counters, sum of the counted runs
 pulled     0         1234
 ";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn rates_follow_their_counters() {
+        let counted = |name, counters: &[(&str, u64)]| {
+            let mut side = side(name, &FAST, None);
+            let counters = counters
+                .iter()
+                .map(|&(name, count)| (name.to_owned(), count));
+            side.counters = counters.collect();
+            side
+        };
+        let off = ["searches", "found", "visited", "candidates", "left"].map(|name| (name, 0));
+        let on = [
+            ("searches", 8),
+            ("found", 1),
+            ("visited", 16),
+            ("candidates", 0),
+            ("left", 0),
+        ];
+        let text = report(2, &counted(BASE, &off), &[counted("SIS_FILTER", &on)]).text();
+        for (name, wanted) in [
+            ("SIS success rate", ["-", "12.5%"]),
+            ("SIS efficiency", ["-", "6.2%"]),
+            ("SIS candidates left", ["-", "-"]),
+        ] {
+            let line = text.lines().find_map(|line| line.strip_prefix(name));
+            let found: Vec<_> = line.unwrap().split_whitespace().collect();
+            assert_eq!(found, wanted, "{name}");
+        }
     }
 
     #[test]
