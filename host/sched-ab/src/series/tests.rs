@@ -505,6 +505,23 @@ fn edits_that_no_patch_names_are_refused() {
 }
 
 #[test]
+fn a_folder_of_the_base_in_a_commit_is_refused() {
+    let lab = Lab::three_patches();
+    for n in 0..=200 {
+        put(&lab.base.dir, &format!("drivers/{n:03}.c"), "int n;\n");
+        put(&lab.tree(), &format!("drivers/{n:03}.c"), "int n;\n");
+    }
+    lab.commit("drivers: Add all by mistake", &["drivers"]);
+    let before = snapshot(&lab.paths.repo);
+    let error = error(fold(&lab.paths, &lab.base));
+    assert!(
+        error.contains("add 201 files of the base, drivers/000.c and others"),
+        "{error}"
+    );
+    assert_eq!(snapshot(&lab.paths.repo), before);
+}
+
+#[test]
 fn a_tree_with_edits_is_not_replaced() {
     let lab = Lab::new();
     let tree = lab.tree();
@@ -646,13 +663,13 @@ fn the_mails_give_the_composed_files() {
 #[test]
 fn only_who_asks_signs_off() {
     let lab = Lab::new();
-    let dir = emit(&lab.paths, &lab.base, Some("Ada L. <ada@example.org>")).unwrap();
+    let dir = emit(&lab.paths, &lab.base, Some("A. Example <ada@example.org>")).unwrap();
     let patch = get(&dir, "0001-sched-Add-a-crate.patch");
     assert!(
-        patch.contains("From: \"Ada L.\" <ada@example.org>\n"),
+        patch.contains("From: \"A. Example\" <ada@example.org>\n"),
         "{patch}"
     );
-    assert!(patch.contains("\nSigned-off-by: Ada L. <ada@example.org>\n---\n"));
+    assert!(patch.contains("\nSigned-off-by: A. Example <ada@example.org>\n---\n"));
     for bad in ["Ada", "<a@b>", "Ada <a>", "Ada <a@b> x"] {
         let text = error(emit(&lab.paths, &lab.base, Some(bad)));
         assert!(text.contains("SIGNOFF must be `Name <mail>`"), "{text}");

@@ -266,6 +266,10 @@ pub fn fold(paths: &Paths, base: &Base) -> Result<Folded> {
     Ok(folded)
 }
 
+/// More files of the base than a series touches: a whole folder was added by mistake, each file of
+/// which would cost some runs of git.
+const LATE_MAX: usize = 200;
+
 /// A scratch repository with the tree's commits, so that the tree stays as it is when fold fails.
 struct Work {
     git: Git,
@@ -303,6 +307,14 @@ impl Work {
                 }
             }
         }
+        ensure!(
+            late.len() <= LATE_MAX,
+            "commits in {} add {} files of the base, {} and others: `git add -f` only what you \
+             change, not whole folders",
+            tree.dir.display(),
+            late.len(),
+            late[0].1
+        );
         let mut work = Self {
             git,
             base_id: ids[0].clone(),
