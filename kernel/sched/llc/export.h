@@ -97,50 +97,16 @@ unsigned int shared_runq_core_of(unsigned int cpu, const struct cpumask *llc);
 enum shared_runq_stat shared_runq_try_source(struct shared_runq_node *node,
 					     struct rq *this_rq);
 
-/*
- * The counters of the filter, of searches without an idle core while SIS_FILTER
- * is on. debugfs shows them by their names in lower case.
- *
- * SEARCHES of select_idle_cpu(), and FILTERED ones, while a CPU of the LLC was
- * overloaded; in those, CANDIDATES that the task may use, and LEFT of them after
- * the filter; searches with NONE_LEFT or only a FEW_LEFT; CPUs that were VISITED
- * in all searches, and how many searches FOUND one; CHANGES of a CPU to or from
- * overloaded.
- */
-enum sis_filter_stat {
-	SIS_FILTER_SEARCHES,
-	SIS_FILTER_FILTERED,
-	SIS_FILTER_CANDIDATES,
-	SIS_FILTER_LEFT,
-	SIS_FILTER_NONE_LEFT,
-	SIS_FILTER_FEW_LEFT,
-	SIS_FILTER_VISITED,
-	SIS_FILTER_FOUND,
-	SIS_FILTER_CHANGES,
-	SIS_FILTER_NR_STATS,
-};
-
 /**
- * struct sis_filter_stats - the counters of one CPU
- * @nr: indexed by &enum sis_filter_stat; read without a lock
- *
- * Written by that CPU with interrupts off, but for SIS_FILTER_CHANGES: that is
- * written under the lock of its runqueue.
+ * struct sis_filter_counts - the CPUs of a search
+ * @candidates: CPUs of the LLC that the task may use
+ * @left: those of them that are not overloaded
+ * @few: whether these are too few to look for an idle one
  */
-struct sis_filter_stats {
-	u64	nr[SIS_FILTER_NR_STATS];
-};
-
-/**
- * enum sis_filter_verdict - what to do about a search for an idle CPU
- * @SIS_FILTER_SEARCH: search what is left
- * @SIS_FILTER_FEW: few are left, it is not likely that one is idle
- * @SIS_FILTER_NOTHING: none is left
- */
-enum sis_filter_verdict {
-	SIS_FILTER_SEARCH,
-	SIS_FILTER_FEW,
-	SIS_FILTER_NOTHING,
+struct sis_filter_counts {
+	unsigned int	candidates;
+	unsigned int	left;
+	bool		few;
 };
 
 /* Rust, called by C. */
@@ -148,10 +114,9 @@ bool sis_filter_overloaded(unsigned int running, unsigned int queued,
 			   unsigned int runnable, unsigned int idle);
 void sis_filter_set(struct sis_filter *filter, unsigned int cpu,
 		    bool overloaded);
-enum sis_filter_verdict sis_filter_narrow(struct sis_filter *filter,
-					  const struct cpumask *span,
-					  const struct cpumask *allowed,
-					  struct cpumask *cpus,
-					  struct sis_filter_stats *stats);
+struct sis_filter_counts sis_filter_narrow(struct sis_filter *filter,
+					   const struct cpumask *span,
+					   const struct cpumask *allowed,
+					   struct cpumask *cpus);
 
 #endif /* _KERNEL_SCHED_LLC_EXPORT_H */

@@ -4,7 +4,10 @@
 //!
 //! C header: [`kernel/sched/llc/export.h`](srctree/kernel/sched/llc/export.h)
 
-use core::ptr;
+use core::{
+    marker::PhantomData,
+    ptr::NonNull, //
+};
 
 use kernel::{
     bindings,
@@ -19,13 +22,11 @@ use kernel::{
             smp_mb,
             Full, //
         }, //
-    },
-    types::Opaque, //
+    }, //
 };
 
 use crate::overload::{
     self,
-    Verdict,
     Word, //
 };
 
@@ -46,35 +47,36 @@ unsafe fn words<'a>(mask: *const usize) -> impl Iterator<Item = usize> + 'a {
 ///
 /// # Invariants
 ///
-/// - `cpus` has `nr_cpu_ids` bits. That of a CPU is written with the lock of its runqueue held.
-/// - While nobody writes, `any` is 0 exactly if no bit is set.
-#[repr(transparent)]
-struct Filter(Opaque<bindings::sis_filter>);
+/// - It is valid for `'a`, and its `cpus` has `nr_cpu_ids` bits. That of a CPU is written with the
+///   lock of its runqueue held.
+/// - While nobody writes, `any` is 1 if a bit is set. It may be 1 if none is.
+#[derive(Clone, Copy)]
+struct Filter<'a>(NonNull<bindings::sis_filter>, PhantomData<&'a ()>);
 
-impl Filter {
-    /// Makes a reference to the filter of an LLC.
+impl Filter<'_> {
+    /// The filter of an LLC.
     ///
     /// # Safety
     ///
-    /// `filter` is part of a `struct sched_domain_shared` that stays valid for `'a`.
+    /// `filter` is part of a `struct sched_domain_shared` that stays valid while this is used.
     #[inline]
-    unsafe fn from_raw<'a>(filter: *mut bindings::sis_filter) -> &'a Self {
-        // SAFETY: The filter is valid for `'a`.
-        // CAST: `Self` is a transparent wrapper.
-        unsafe { &*filter.cast() }
+    unsafe fn new(filter: *mut bindings::sis_filter) -> Self {
+        // SAFETY: It is not `NULL`, since it is valid.
+        // INVARIANT: By the safety requirements.
+        Self(unsafe { NonNull::new_unchecked(filter) }, PhantomData)
     }
 
     #[inline]
     fn cpus(&self) -> *mut usize {
         // SAFETY: The field is inside of the object.
-        unsafe { (&raw mut (*self.0.get()).cpus).cast() }
+        unsafe { (&raw mut (*self.0.as_ptr()).cpus).cast() }
     }
 
     /// Whether a bit is set, as a hint; C reads it with `READ_ONCE()`.
     #[inline]
     fn any(&self) -> &Atomic<usize> {
         // SAFETY: The field is valid for as long as `self` is, and all accesses are atomic.
-        unsafe { Atomic::from_ptr(&raw mut (*self.0.get()).any) }
+        unsafe { Atomic::from_ptr(&raw mut (*self.0.as_ptr()).any) }
     }
 
     #[inline]
@@ -83,10 +85,18 @@ impl Filter {
         unsafe { words(self.cpus()) }
     }
 
-    /// Enters or removes a CPU. Both sides write one of `cpus` and `any`, and then read the other,
-    /// with a full barrier in between: at least the later one sees what both wrote.
-    fn set(&self, cpu: u32, overloaded: bool) {
-        // SAFETY: `cpu` is a possible CPU, and so inside the bitmap.
+    /// Enters or removes a CPU.
+    ///
+    /// Who enters one writes its bit, then reads `any`. Who removes the last one writes `any`, then
+    /// reads the bits again. The later of the two sees what both wrote, so that no bit is left
+    /// under a hint that says empty. The barrier after a removal is for two that remove the last
+    /// two bits: one of them must see that there is none.
+    ///
+    /// # Safety
+    ///
+    /// `cpu` is a possible CPU.
+    unsafe fn set(&self, cpu: u32, overloaded: bool) {
+        // SAFETY: By the safety requirements, it is inside the bitmap.
         unsafe {
             match overloaded {
                 true => bindings::set_bit(cpu as usize, self.cpus()),
@@ -135,31 +145,30 @@ pub(crate) unsafe extern "C" fn sis_filter_set(
     cpu: u32,
     overloaded: bool,
 ) {
-    // SAFETY: The filter stays valid during the call by the safety requirements.
-    unsafe { Filter::from_raw(filter) }.set(cpu, overloaded);
+    // SAFETY: The filter stays valid during the call, and `cpu` has a runqueue, by the safety
+    // requirements.
+    unsafe { Filter::new(filter).set(cpu, overloaded) };
 }
 
-/// Writes to `cpus` the CPUs of `span` that `allowed` has and that are not overloaded, and says
-/// whether to search them.
+/// Writes to `cpus` the CPUs of `span` that `allowed` has and that are not overloaded, and counts
+/// them with and without these.
 ///
 /// # Safety
 ///
 /// - `filter` is valid for the duration of the call.
-/// - `span` and `allowed` are valid for reading, and `cpus` for writing.
-/// - `stats` and `cpus` are those of this CPU, and interrupts are off.
+/// - `span` and `allowed` are valid for reading, and `cpus` for writing by this CPU alone.
 #[export]
 pub(crate) unsafe extern "C" fn sis_filter_narrow(
     filter: *mut bindings::sis_filter,
     span: *const bindings::cpumask,
     allowed: *const bindings::cpumask,
     cpus: *mut bindings::cpumask,
-    stats: *mut bindings::sis_filter_stats,
-) -> bindings::sis_filter_verdict {
+) -> bindings::sis_filter_counts {
     // SAFETY: The three are valid for the duration of the call. The domain's span does not change,
     // and `allowed` does not while the task is being woken.
     let (filter, span, allowed) = unsafe {
         (
-            Filter::from_raw(filter),
+            Filter::new(filter),
             words(span.cast()),
             words(allowed.cast()),
         )
@@ -174,37 +183,98 @@ pub(crate) unsafe extern "C" fn sis_filter_narrow(
     let counts = overload::narrow(words, |word| {
         // SAFETY: `out` goes through the words of `cpus` as the others do, and stays inside it.
         unsafe {
-            ptr::write(out, word);
+            out.write(word);
             out = out.add(1);
         }
     });
 
-    let (verdict, stat) = match counts.verdict() {
-        Verdict::Search => (bindings::sis_filter_verdict_SIS_FILTER_SEARCH, None),
-        Verdict::Few => (
-            bindings::sis_filter_verdict_SIS_FILTER_FEW,
-            Some(bindings::sis_filter_stat_SIS_FILTER_FEW_LEFT),
-        ),
-        Verdict::Nothing => (
-            bindings::sis_filter_verdict_SIS_FILTER_NOTHING,
-            Some(bindings::sis_filter_stat_SIS_FILTER_NONE_LEFT),
-        ),
-    };
-    // SAFETY: The counters are valid, and only this CPU writes them.
-    let stats = unsafe { &mut (*stats).nr };
-    let mut count = |stat: bindings::sis_filter_stat, change: u32| {
-        if let Some(nr) = stats.get_mut(stat as usize) {
-            *nr = nr.wrapping_add(change.into());
-        }
-    };
-    count(bindings::sis_filter_stat_SIS_FILTER_FILTERED, 1);
-    count(
-        bindings::sis_filter_stat_SIS_FILTER_CANDIDATES,
-        counts.candidates,
-    );
-    count(bindings::sis_filter_stat_SIS_FILTER_LEFT, counts.left);
-    if let Some(stat) = stat {
-        count(stat, 1);
+    bindings::sis_filter_counts {
+        candidates: counts.candidates,
+        left: counts.left,
+        few: counts.few(),
     }
-    verdict
+}
+
+#[cfg(CONFIG_SCHED_LLC_KUNIT_TEST)]
+#[kunit_tests(sched_llc_filter)]
+mod tests {
+    use super::*;
+
+    /// As many words as `CONFIG_NR_CPUS` can need.
+    type Mask = [usize; 128];
+
+    /// A filter with its mask, as it lies in `struct sched_domain_shared`.
+    #[repr(C, align(64))]
+    struct Fake {
+        any: usize,
+        cpus: Mask,
+    }
+
+    impl Fake {
+        fn new() -> Result<KBox<Self>> {
+            Ok(KBox::new(pin_init::zeroed(), GFP_KERNEL)?)
+        }
+
+        fn as_raw(&mut self) -> *mut bindings::sis_filter {
+            (&raw mut *self).cast()
+        }
+
+        fn set(&mut self, cpu: u32, overloaded: bool) {
+            // SAFETY: The filter is valid, and known to nobody else; the CPU exists.
+            unsafe { sis_filter_set(self.as_raw(), cpu, overloaded) };
+        }
+    }
+
+    // SAFETY: All fields are integers.
+    unsafe impl Zeroable for Fake {}
+
+    #[test]
+    fn hint_says_whether_a_bit_is_set() -> Result {
+        let mut fake = Fake::new()?;
+        let last = nr_cpu_ids().wrapping_sub(1);
+        let bits = |fake: &Fake| fake.cpus.iter().map(|word| word.count_ones()).sum::<u32>();
+        for (other, left) in [(0, u32::from(last > 0)), (last, 0)] {
+            assert_eq!((fake.any, bits(&fake)), (0, 0));
+            fake.set(last, true);
+            assert_eq!((fake.any, bits(&fake)), (1, 1));
+            fake.set(other, true);
+            assert_eq!(fake.any, 1);
+            fake.set(other, false);
+            // One is left, unless both are the same CPU.
+            assert_eq!((fake.any as u32, bits(&fake)), (left, left));
+            fake.set(last, false);
+            assert_eq!((fake.any, bits(&fake)), (0, 0));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn searches_are_narrowed_and_counted() -> Result {
+        let mut fake = Fake::new()?;
+        let mut span = KBox::new([0; 128] as Mask, GFP_KERNEL)?;
+        let mut allowed = KBox::new([usize::MAX; 128] as Mask, GFP_KERNEL)?;
+        let mut cpus = KBox::new([usize::MAX; 128] as Mask, GFP_KERNEL)?;
+        // The algebra does not ask whether these CPUs exist.
+        span[0] = 0b1111_0000;
+        allowed[0] = 0b0111_1110;
+        for (overloaded, left, nr) in [
+            (0b0011_0011, 0b0100_0000, 1),
+            (0b0111_0000, 0b0000_0000, 0),
+            (0b1000_1111, 0b0111_0000, 3),
+        ] {
+            fake.cpus[0] = overloaded;
+            // SAFETY: All are valid, and known to nobody else.
+            let counts = unsafe {
+                sis_filter_narrow(
+                    fake.as_raw(),
+                    (&raw const *span).cast(),
+                    (&raw const *allowed).cast(),
+                    (&raw mut *cpus).cast(),
+                )
+            };
+            assert_eq!((counts.candidates, counts.left, counts.few), (3, nr, false));
+            assert_eq!(cpus[0], left);
+        }
+        Ok(())
+    }
 }

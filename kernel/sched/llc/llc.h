@@ -88,9 +88,40 @@ static inline void shared_runq_offline(struct rq *rq) { }
 /* Gates the updates: switched on before SIS_FILTER is, and off after it is. */
 DECLARE_STATIC_KEY_FALSE(sis_filter_live);
 
+/*
+ * The counters of the filter, of searches without an idle core while SIS_FILTER
+ * is on. debugfs shows them by their names in lower case.
+ *
+ * SEARCHES of select_idle_cpu(), and FILTERED ones, while a CPU of the LLC was
+ * overloaded; in those, CANDIDATES that the task may use, and LEFT of them after
+ * the filter; searches with NONE_LEFT or else only a FEW_LEFT; CPUs that were
+ * VISITED in all searches, and how many searches FOUND one; CHANGES of a CPU to
+ * or from overloaded.
+ */
+enum sis_filter_stat {
+	SIS_FILTER_SEARCHES,
+	SIS_FILTER_FILTERED,
+	SIS_FILTER_CANDIDATES,
+	SIS_FILTER_LEFT,
+	SIS_FILTER_NONE_LEFT,
+	SIS_FILTER_FEW_LEFT,
+	SIS_FILTER_VISITED,
+	SIS_FILTER_FOUND,
+	SIS_FILTER_CHANGES,
+	SIS_FILTER_NR_STATS,
+};
+
+/* Of one CPU, by enum sis_filter_stat; written with interrupts off. */
+struct sis_filter_stats {
+	u64 nr[SIS_FILTER_NR_STATS];
+};
+
 DECLARE_PER_CPU_SHARED_ALIGNED(struct sis_filter_stats, sis_filter_stats);
 
 void __sis_filter_update(struct rq *rq);
+void __sis_filter_idle(struct rq *rq);
+bool __sis_filter_search(struct cpumask *cpus, struct sched_domain *llc,
+			 const struct cpumask *allowed);
 void sis_filter_attach(int cpu, struct sched_domain_shared *shared);
 void sis_filter_toggle(bool enable);
 
@@ -111,30 +142,24 @@ static __always_inline void sis_filter_update(struct rq *rq)
 static __always_inline void sis_filter_idle(struct rq *rq)
 {
 	if (static_branch_unlikely(&sis_filter_live) && rq->sis_overloaded)
-		__sis_filter_update(rq);
+		__sis_filter_idle(rq);
 }
 
 /*
- * Finds out in which @cpus of @llc to look for an idle one for @p. Runs with
- * the pi_lock of @p, in place of cpumask_and(). A known idle core is worth a
- * full search, which ends when it is found.
+ * Finds out in which @cpus of @llc to look for an idle one for @p; false if in
+ * none. Runs with the pi_lock of @p, in place of cpumask_and(). A known idle core
+ * is worth a full search, which ends when it is found.
  */
-static __always_inline enum sis_filter_verdict
+static __always_inline bool
 sis_filter_search(struct cpumask *cpus, struct sched_domain *llc,
 		  struct task_struct *p, bool has_idle_core)
 {
-	const struct cpumask *span = sched_domain_span(llc);
-
-	if (sched_feat(SIS_FILTER) && !has_idle_core && llc->shared) {
-		struct sis_filter *filter = &llc->shared->filter;
-
+	if (sched_feat(SIS_FILTER) && !has_idle_core) {
 		__this_cpu_inc(sis_filter_stats.nr[SIS_FILTER_SEARCHES]);
-		if (READ_ONCE(filter->any))
-			return sis_filter_narrow(filter, span, p->cpus_ptr, cpus,
-						 this_cpu_ptr(&sis_filter_stats));
+		if (READ_ONCE(llc->shared->filter.any))
+			return __sis_filter_search(cpus, llc, p->cpus_ptr);
 	}
-	return cpumask_and(cpus, span, p->cpus_ptr) ? SIS_FILTER_SEARCH :
-						      SIS_FILTER_NOTHING;
+	return cpumask_and(cpus, sched_domain_span(llc), p->cpus_ptr);
 }
 
 /* A search looked at a CPU. */
@@ -156,12 +181,11 @@ static inline void sis_filter_visit(bool found) { }
 static inline void
 sis_filter_attach(int cpu, struct sched_domain_shared *shared) { }
 
-static __always_inline enum sis_filter_verdict
+static __always_inline bool
 sis_filter_search(struct cpumask *cpus, struct sched_domain *llc,
 		  struct task_struct *p, bool has_idle_core)
 {
-	return cpumask_and(cpus, sched_domain_span(llc), p->cpus_ptr) ?
-	       SIS_FILTER_SEARCH : SIS_FILTER_NOTHING;
+	return cpumask_and(cpus, sched_domain_span(llc), p->cpus_ptr);
 }
 
 #endif /* !CONFIG_SCHED_SIS_FILTER */

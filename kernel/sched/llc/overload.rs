@@ -35,22 +35,19 @@ pub(crate) struct Counts {
     pub(crate) left: u32,
 }
 
-/// What to do about a search.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// Search the CPUs that are left.
-    Search,
-    /// Few are left: it is not likely that one of them is idle.
-    Few,
-    /// None is left.
-    Nothing,
-}
-
-/// Fewer than one in so many left are few.
+/// Fewer than one in so many left, in whole numbers, are few.
 ///
 /// From the 2022 version of the filter, which took the part of the whole LLC instead of what the
 /// task may use.
 const FEW: u32 = 16;
+
+impl Counts {
+    /// Whether so few are left that it is not likely that one of them is idle.
+    #[inline]
+    pub(crate) fn few(self) -> bool {
+        self.left < self.candidates / FEW
+    }
+}
 
 /// Hands the CPUs to search to `left`, word by word, and counts them.
 #[inline]
@@ -64,18 +61,6 @@ pub(crate) fn narrow(words: impl Iterator<Item = Word>, mut left: impl FnMut(usi
         left(rest);
     }
     counts
-}
-
-impl Counts {
-    /// Judges a search by what is left inside the LLC for the task.
-    #[inline]
-    pub(crate) fn verdict(self) -> Verdict {
-        match self.left {
-            0 => Verdict::Nothing,
-            left if left < self.candidates / FEW => Verdict::Few,
-            _ => Verdict::Search,
-        }
-    }
 }
 
 #[cfg(any(test, CONFIG_SCHED_LLC_KUNIT_TEST))]
@@ -177,23 +162,22 @@ mod tests {
     }
 
     #[test]
-    fn verdicts() {
-        for (candidates, left, wanted) in [
-            (0, 0, Verdict::Nothing),
-            (1, 0, Verdict::Nothing),
-            (1, 1, Verdict::Search),
-            (8, 0, Verdict::Nothing),
-            (8, 1, Verdict::Search),
-            (31, 1, Verdict::Search),
-            (32, 1, Verdict::Few),
-            (32, 2, Verdict::Search),
-            (48, 2, Verdict::Few),
-            (96, 5, Verdict::Few),
-            (96, 6, Verdict::Search),
-            (8192, 511, Verdict::Few),
-            (8192, 8192, Verdict::Search),
+    fn few_are_less_than_one_in_sixteen() {
+        for (candidates, left, few) in [
+            (0, 0, false),
+            (8, 0, false),
+            (8, 1, false),
+            (16, 0, true),
+            (31, 1, false),
+            (32, 1, true),
+            (32, 2, false),
+            (48, 2, true),
+            (96, 5, true),
+            (96, 6, false),
+            (8192, 511, true),
+            (8192, 8192, false),
         ] {
-            assert_eq!(Counts { candidates, left }.verdict(), wanted);
+            assert_eq!(Counts { candidates, left }.few(), few);
         }
     }
 }

@@ -122,7 +122,8 @@ mod tests {
     use super::*;
     use crate::shard::fake::Llc;
     use kernel::{
-        interrupt::local_interrupt_disable,
+        // For one statement: an assertion that fails ends the thread, and must find them enabled.
+        interrupt::local_interrupt_disable as irq,
         prelude::*, //
     };
 
@@ -159,17 +160,16 @@ mod tests {
     }
 
     /// Links `nodes` nodes: node i in shard i % `shards`.
-    fn fill(llc: &Llc, shards: usize, nodes: usize, irq: &LocalInterruptDisabled) {
+    fn fill(llc: &Llc, shards: usize, nodes: usize) {
         for i in 0..nodes {
-            llc.shard(i % shards).lock(irq).push(llc.node(i));
+            llc.shard(i % shards).lock(&irq()).push(llc.node(i));
         }
     }
 
     #[test]
     fn first_that_may_run_is_taken_and_unlinked() -> Result {
         let llc = Llc::new(1, 4)?;
-        let irq = local_interrupt_disable();
-        fill(&llc, 1, 4, &irq);
+        fill(&llc, 1, 4);
         let mut source = Fake::new(&llc, |i| {
             if i == 2 {
                 Stat::PULLED
@@ -177,10 +177,10 @@ mod tests {
                 Stat::REFUSED_RUNNING
             }
         });
-        let taken = pull(llc.shard(0), &mut source, &irq).and_then(|node| llc.index(node));
+        let taken = pull(llc.shard(0), &mut source, &irq()).and_then(|node| llc.index(node));
         assert_eq!(taken, Some(2));
         assert_eq!(source.nr, 3);
-        assert_eq!(llc.tasks(0, &irq), [Some(0), Some(1), Some(3), None]);
+        assert_eq!(llc.tasks(0, &irq()), [Some(0), Some(1), Some(3), None]);
         assert_eq!(llc.stat(0, Stat::SCANNED), 3);
         assert_eq!(llc.stat(0, Stat::PULLED), 1);
         assert_eq!(llc.stat(0, Stat::REFUSED_RUNNING), 2);
@@ -190,21 +190,19 @@ mod tests {
     #[test]
     fn refused_tasks_stay_linked() -> Result {
         let llc = Llc::new(1, 3)?;
-        let irq = local_interrupt_disable();
-        fill(&llc, 1, 3, &irq);
+        fill(&llc, 1, 3);
         let mut source = Fake::new(&llc, |_| Stat::REFUSED_RUNNING);
-        assert!(pull(llc.shard(0), &mut source, &irq).is_none());
-        assert_eq!(llc.tasks(0, &irq), [Some(0), Some(1), Some(2), None]);
+        assert!(pull(llc.shard(0), &mut source, &irq()).is_none());
+        assert_eq!(llc.tasks(0, &irq()), [Some(0), Some(1), Some(2), None]);
         Ok(())
     }
 
     #[test]
     fn own_shard_first_then_the_ring_once() -> Result {
         let llc = Llc::new(3, 3)?;
-        let irq = local_interrupt_disable();
-        fill(&llc, 3, 3, &irq);
+        fill(&llc, 3, 3);
         let mut source = Fake::new(&llc, |_| Stat::REFUSED_RUNNING);
-        assert!(pull(llc.shard(1), &mut source, &irq).is_none());
+        assert!(pull(llc.shard(1), &mut source, &irq()).is_none());
         assert_eq!(source.nr, 3);
         assert_eq!(source.asked[..3], [Some(1), Some(2), Some(0)]);
         Ok(())
@@ -213,10 +211,9 @@ mod tests {
     #[test]
     fn own_task_ends_the_search() -> Result {
         let llc = Llc::new(2, 4)?;
-        let irq = local_interrupt_disable();
-        fill(&llc, 2, 4, &irq);
+        fill(&llc, 2, 4);
         let mut source = Fake::new(&llc, |_| Stat::REFUSED_OWN);
-        assert!(pull(llc.shard(0), &mut source, &irq).is_none());
+        assert!(pull(llc.shard(0), &mut source, &irq()).is_none());
         assert_eq!(source.nr, 1);
         Ok(())
     }
@@ -225,8 +222,7 @@ mod tests {
     fn scan_is_bounded_and_comes_to_all() -> Result {
         let nodes = 2 * SCAN_MAX + 3;
         let llc = Llc::new(1, nodes)?;
-        let irq = local_interrupt_disable();
-        fill(&llc, 1, nodes, &irq);
+        fill(&llc, 1, nodes);
         let last = nodes - 1;
         let mut scans = 0;
         loop {
@@ -237,10 +233,10 @@ mod tests {
                     Stat::REFUSED_RUNNING
                 }
             });
-            let taken = pull(llc.shard(0), &mut source, &irq);
+            let taken = pull(llc.shard(0), &mut source, &irq()).is_some();
             assert!(source.nr <= SCAN_MAX);
             scans += 1;
-            if taken.is_some() || scans > 3 {
+            if taken || scans > 3 {
                 break;
             }
         }

@@ -65,10 +65,8 @@
 //! ```
 //!
 //! A bit is written under the lock of its CPU's runqueue, which is all that orders it: no lock is
-//! taken for the mask. It is a hint, and late by up to a tick: an idle CPU is never left out for
-//! longer than it takes to go idle, since that clears its bit; a CPU that became overloaded since
-//! its last tick is searched in vain. Worst case: an atomic operation on a bit and, when it was
-//! the last of the LLC, one or two passes over the words of the mask.
+//! taken for the mask. It is a hint, and late by up to a tick. A CPU that is idle is not in it.
+//! Worst case: an atomic operation on a bit, two full barriers and two passes over the words.
 
 #[cfg(CONFIG_SCHED_SHARED_RUNQ)]
 mod export;

@@ -517,16 +517,16 @@ pub(crate) mod fake {
 #[kunit_tests(sched_llc_shard)]
 mod tests {
     use super::*;
-    use kernel::interrupt::local_interrupt_disable;
+    // For one statement: an assertion that fails ends the thread, and must find them enabled.
+    use kernel::interrupt::local_interrupt_disable as irq;
 
     #[test]
     fn push_keeps_order_and_counts() -> Result {
         let llc = fake::Llc::new(2, 3)?;
-        let irq = local_interrupt_disable();
         for i in 0..3 {
-            llc.shard(0).lock(&irq).push(llc.node(i));
+            llc.shard(0).lock(&irq()).push(llc.node(i));
         }
-        assert_eq!(llc.tasks(0, &irq), [Some(0), Some(1), Some(2), None]);
+        assert_eq!(llc.tasks(0, &irq()), [Some(0), Some(1), Some(2), None]);
         assert_eq!(llc.shard(0).nr().load(Relaxed), 3);
         assert_eq!(llc.stat(0, Stat::PUSHED), 3);
         assert_eq!(llc.nr_busy(), 1);
@@ -537,12 +537,11 @@ mod tests {
     #[test]
     fn second_push_changes_nothing() -> Result {
         let llc = fake::Llc::new(2, 2)?;
-        let irq = local_interrupt_disable();
-        llc.shard(0).lock(&irq).push(llc.node(0));
-        llc.shard(0).lock(&irq).push(llc.node(1));
-        llc.shard(0).lock(&irq).push(llc.node(0));
-        llc.shard(1).lock(&irq).push(llc.node(0));
-        assert_eq!(llc.tasks(0, &irq), [Some(0), Some(1), None, None]);
+        llc.shard(0).lock(&irq()).push(llc.node(0));
+        llc.shard(0).lock(&irq()).push(llc.node(1));
+        llc.shard(0).lock(&irq()).push(llc.node(0));
+        llc.shard(1).lock(&irq()).push(llc.node(0));
+        assert_eq!(llc.tasks(0, &irq()), [Some(0), Some(1), None, None]);
         assert!(llc.shard(1).is_empty());
         assert_eq!(llc.stat(0, Stat::PUSHED), 2);
         Ok(())
@@ -551,17 +550,16 @@ mod tests {
     #[test]
     fn unlink_first_middle_last_and_twice() -> Result {
         let llc = fake::Llc::new(1, 3)?;
-        let irq = local_interrupt_disable();
         for i in 0..3 {
-            llc.shard(0).lock(&irq).push(llc.node(i));
+            llc.shard(0).lock(&irq()).push(llc.node(i));
         }
-        llc.node(1).unlink(&irq);
-        assert_eq!(llc.tasks(0, &irq), [Some(0), Some(2), None, None]);
-        llc.node(1).unlink(&irq);
+        llc.node(1).unlink(&irq());
+        assert_eq!(llc.tasks(0, &irq()), [Some(0), Some(2), None, None]);
+        llc.node(1).unlink(&irq());
         assert_eq!(llc.shard(0).nr().load(Relaxed), 2);
-        llc.node(0).unlink(&irq);
+        llc.node(0).unlink(&irq());
         assert_eq!(llc.nr_busy(), 1);
-        llc.node(2).unlink(&irq);
+        llc.node(2).unlink(&irq());
         assert!(llc.shard(0).is_empty());
         assert_eq!(llc.nr_busy(), 0);
         Ok(())
@@ -570,15 +568,14 @@ mod tests {
     #[test]
     fn drain_in_bounded_steps() -> Result {
         let llc = fake::Llc::new(1, 2 * DRAIN_MAX + 1)?;
-        let irq = local_interrupt_disable();
         for i in 0..2 * DRAIN_MAX + 1 {
-            llc.shard(0).lock(&irq).push(llc.node(i));
+            llc.shard(0).lock(&irq()).push(llc.node(i));
         }
-        assert!(llc.shard(0).lock(&irq).drain());
+        assert!(llc.shard(0).lock(&irq()).drain());
         assert_eq!(llc.shard(0).nr().load(Relaxed) as usize, DRAIN_MAX + 1);
-        assert!(llc.shard(0).lock(&irq).drain());
+        assert!(llc.shard(0).lock(&irq()).drain());
         assert_eq!(llc.nr_busy(), 1);
-        assert!(!llc.shard(0).lock(&irq).drain());
+        assert!(!llc.shard(0).lock(&irq()).drain());
         assert!(llc.shard(0).is_empty());
         assert_eq!(llc.nr_busy(), 0);
         Ok(())
@@ -587,14 +584,13 @@ mod tests {
     #[test]
     fn rotate_keeps_all() -> Result {
         let llc = fake::Llc::new(1, 3)?;
-        let irq = local_interrupt_disable();
         for i in 0..3 {
-            llc.shard(0).lock(&irq).push(llc.node(i));
+            llc.shard(0).lock(&irq()).push(llc.node(i));
         }
-        llc.shard(0).lock(&irq).rotate_to(llc.node(2));
-        assert_eq!(llc.tasks(0, &irq), [Some(2), Some(0), Some(1), None]);
-        llc.shard(0).lock(&irq).rotate_to(llc.node(2));
-        assert_eq!(llc.tasks(0, &irq), [Some(2), Some(0), Some(1), None]);
+        llc.shard(0).lock(&irq()).rotate_to(llc.node(2));
+        assert_eq!(llc.tasks(0, &irq()), [Some(2), Some(0), Some(1), None]);
+        llc.shard(0).lock(&irq()).rotate_to(llc.node(2));
+        assert_eq!(llc.tasks(0, &irq()), [Some(2), Some(0), Some(1), None]);
         Ok(())
     }
 
@@ -602,14 +598,13 @@ mod tests {
     fn busy_shard_changes_its_llc() -> Result {
         let old = fake::Llc::new(1, 1)?;
         let new = fake::Llc::new(1, 0)?;
-        let irq = local_interrupt_disable();
-        old.shard(0).lock(&irq).push(old.node(0));
+        old.shard(0).lock(&irq()).push(old.node(0));
         let llc = new.shard(0).llc_ptr().load(Relaxed);
         let next = new.shard(0).0.get();
-        old.shard(0).lock(&irq).join(llc, next);
+        old.shard(0).lock(&irq()).join(llc, next);
         assert_eq!((old.nr_busy(), new.nr_busy()), (0, 1));
         assert!(ptr::eq(old.shard(0).next(), new.shard(0)));
-        old.node(0).unlink(&irq);
+        old.node(0).unlink(&irq());
         assert_eq!((old.nr_busy(), new.nr_busy()), (0, 0));
         Ok(())
     }

@@ -13,26 +13,60 @@ DEFINE_PER_CPU_SHARED_ALIGNED(struct sis_filter_stats, sis_filter_stats);
 
 static void set_overloaded(struct rq *rq, bool overloaded)
 {
-	u64 *changes = &per_cpu(sis_filter_stats, cpu_of(rq)).nr[SIS_FILTER_CHANGES];
+	u64 *changes;
 
+	lockdep_assert_rq_held(rq);
+
+	/* Without a filter, it never is. */
 	if (rq->sis_overloaded == overloaded)
 		return;
 
 	rq->sis_overloaded = overloaded;
 	sis_filter_set(rq->sis_filter, cpu_of(rq), overloaded);
+
+	changes = &per_cpu(sis_filter_stats, cpu_of(rq)).nr[SIS_FILTER_CHANGES];
 	WRITE_ONCE(*changes, *changes + 1);
 }
 
+/*
+ * A CPU that is idle is not entered, whatever is queued on it: what is, may leave
+ * before it is picked, and then nothing would remove the CPU again.
+ */
 void __sis_filter_update(struct rq *rq)
 {
-	lockdep_assert_rq_held(rq);
-
 	/* None: the CPU has no LLC domain. */
-	if (rq->sis_filter)
+	if (rq->sis_filter && !is_idle_task(rq->donor))
 		set_overloaded(rq, sis_filter_overloaded(rq->nr_running,
 							 rq->cfs.h_nr_queued,
 							 rq->cfs.h_nr_runnable,
 							 rq->cfs.h_nr_idle));
+}
+
+void __sis_filter_idle(struct rq *rq)
+{
+	set_overloaded(rq, false);
+}
+
+static void count(enum sis_filter_stat stat, unsigned int change)
+{
+	__this_cpu_add(sis_filter_stats.nr[stat], change);
+}
+
+bool __sis_filter_search(struct cpumask *cpus, struct sched_domain *llc,
+			 const struct cpumask *allowed)
+{
+	struct sis_filter_counts counts;
+
+	counts = sis_filter_narrow(&llc->shared->filter, sched_domain_span(llc),
+				   allowed, cpus);
+	count(SIS_FILTER_FILTERED, 1);
+	count(SIS_FILTER_CANDIDATES, counts.candidates);
+	count(SIS_FILTER_LEFT, counts.left);
+	if (!counts.left)
+		count(SIS_FILTER_NONE_LEFT, 1);
+	else if (counts.few)
+		count(SIS_FILTER_FEW_LEFT, 1);
+	return counts.left && !counts.few;
 }
 
 /*
@@ -64,6 +98,7 @@ void sis_filter_toggle(bool enable)
 		static_branch_enable_cpuslocked(&sis_filter_live);
 	else
 		static_branch_disable_cpuslocked(&sis_filter_live);
+	/* After a disable, no search counts any more. */
 	synchronize_rcu();
 
 	for_each_possible_cpu(cpu) {
