@@ -507,9 +507,10 @@ fn edits_that_no_patch_names_are_refused() {
 #[test]
 fn a_folder_of_the_base_in_a_commit_is_refused() {
     let lab = Lab::three_patches();
+    let tree = lab.tree();
     for n in 0..=200 {
         put(&lab.base.dir, &format!("drivers/{n:03}.c"), "int n;\n");
-        put(&lab.tree(), &format!("drivers/{n:03}.c"), "int n;\n");
+        put(&tree, &format!("drivers/{n:03}.c"), "int n;\n");
     }
     lab.commit("drivers: Add all by mistake", &["drivers"]);
     let before = snapshot(&lab.paths.repo);
