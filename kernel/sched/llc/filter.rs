@@ -251,9 +251,9 @@ mod tests {
     #[test]
     fn searches_are_narrowed_and_counted() -> Result {
         let mut fake = Fake::new()?;
-        let mut span = KBox::new([0; 128] as Mask, GFP_KERNEL)?;
-        let mut allowed = KBox::new([usize::MAX; 128] as Mask, GFP_KERNEL)?;
-        let mut cpus = KBox::new([usize::MAX; 128] as Mask, GFP_KERNEL)?;
+        let mut span = KBox::new([0usize; 128], GFP_KERNEL)?;
+        let mut allowed = KBox::new([usize::MAX; 128], GFP_KERNEL)?;
+        let mut cpus = KBox::new([usize::MAX; 128], GFP_KERNEL)?;
         // The algebra does not ask whether these CPUs exist.
         span[0] = 0b1111_0000;
         allowed[0] = 0b0111_1110;
