@@ -116,7 +116,7 @@ mod tests {
         fn mask(&mut self, cpus: u32, eighths: u64) -> [usize; WORDS] {
             let mut mask = [0; WORDS];
             for cpu in 0..cpus {
-                if self.next() >> 40 & 7 < eighths {
+                if (self.next() >> 40) & 7 < eighths {
                     mask[(cpu / BITS) as usize] |= 1 << (cpu % BITS);
                 }
             }
@@ -125,7 +125,7 @@ mod tests {
     }
 
     fn has(mask: &[usize; WORDS], cpu: u32) -> bool {
-        mask[(cpu / BITS) as usize] >> (cpu % BITS) & 1 == 1
+        (mask[(cpu / BITS) as usize] >> (cpu % BITS)) & 1 == 1
     }
 
     #[test]
