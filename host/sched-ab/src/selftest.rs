@@ -162,7 +162,7 @@ pub fn on_image(paths: &Paths, tree: &Path, image: &Path, guests: &[Guest]) -> R
     let programs = build(paths, tree)?;
     let archive = initramfs::archive(&initramfs::agent(paths)?, &programs)?;
     let qemu = toolchain::qemu(paths);
-    let accel = Accel::choose(paths, &qemu, image, &archive)?;
+    let accel = Accel::choose(paths, &qemu, image, &archive)?.in_turn();
     let mut counts = Counts::default();
     let boots = guests
         .iter()
