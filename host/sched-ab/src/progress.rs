@@ -78,6 +78,14 @@ impl Step {
         }
     }
 
+    /// Prints a line that stays.
+    pub fn say(&self, line: &str) {
+        match &self.bar {
+            Some(bar) => bar.println(line),
+            None => eprintln!("{line}"),
+        }
+    }
+
     /// Ends the step with a line that stays.
     pub fn done(self, message: &str) {
         let line = format!(

@@ -8,8 +8,11 @@ use std::{
     fs::{self, File},
     io::Write,
     iter,
+    panic::resume_unwind,
     path::{Path, PathBuf},
     process::Command,
+    sync::{Mutex, MutexGuard, PoisonError},
+    thread,
 };
 
 use anyhow::{Context, Result, bail, ensure};
@@ -40,34 +43,40 @@ pub struct Guest {
 
 /// What `make test` runs. After two LLCs with one shard each come an LLC with two shards and
 /// siblings, and a machine without any LLC.
-pub const SHORT: &[Guest] = &[
-    guest(2, 4, 1),
-    guest(1, 4, 2).only(&["domains", "files", "hotplug", "pull", "sis_filter"]),
-    guest(1, 1, 1).only(&["files"]),
-];
+pub const SHORT: (&str, &[Guest]) = (
+    "short",
+    &[
+        guest(2, 4, 1),
+        guest(1, 4, 2).only(&["domains", "files", "hotplug", "pull", "sis_filter"]),
+        guest(1, 1, 1).only(&["files"]),
+    ],
+);
 
 /// What `make test-all` runs: other races at each boot, other shapes of LLCs and shards, and CPUs
 /// without an LLC domain or a tick.
-pub const LONG: &[Guest] = &[
-    guest(2, 4, 1).boots(5),
-    guest(1, 4, 2).boots(5),
-    guest(1, 8, 1).boots(3),
-    // Too few CPUs in an LLC for the partitions of `domains`.
-    guest(4, 2, 1).boots(3).only(&[
-        "affinity",
-        "files",
-        "hotplug",
-        "pull",
-        "sis_filter",
-        "toggle",
-    ]),
-    guest(2, 3, 2).boots(3),
-    guest(1, 24, 1),
-    guest(2, 4, 1)
-        .append("isolcpus=domain,3 nohz_full=2,6")
-        .only(&["hotplug", "pull", "sis_filter", "toggle"]),
-    guest(1, 1, 1).boots(3).only(&["files"]),
-];
+pub const LONG: (&str, &[Guest]) = (
+    "long",
+    &[
+        guest(2, 4, 1).boots(5),
+        guest(1, 4, 2).boots(5),
+        guest(1, 8, 1).boots(3),
+        // Too few CPUs in an LLC for the partitions of `domains`.
+        guest(4, 2, 1).boots(3).only(&[
+            "affinity",
+            "files",
+            "hotplug",
+            "pull",
+            "sis_filter",
+            "toggle",
+        ]),
+        guest(2, 3, 2).boots(3),
+        guest(1, 24, 1),
+        guest(2, 4, 1)
+            .append("isolcpus=domain,3 nohz_full=2,6")
+            .only(&["hotplug", "pull", "sis_filter", "toggle"]),
+        guest(1, 1, 1).boots(3).only(&["files"]),
+    ],
+);
 
 const fn guest(llcs: u32, cores: u32, threads: u32) -> Guest {
     Guest {
@@ -94,6 +103,16 @@ impl Guest {
     const fn only(self, only: &'static [&'static str]) -> Self {
         Self { only, ..self }
     }
+
+    /// What to run of all `programs`.
+    fn commands(&self, programs: &[PathBuf]) -> Vec<Vec<String>> {
+        programs
+            .iter()
+            .map(|program| program.file_name().unwrap_or_default().to_string_lossy())
+            .filter(|name| self.only.is_empty() || self.only.contains(&name.as_ref()))
+            .map(|name| vec![format!("/bin/{name}")])
+            .collect()
+    }
 }
 
 /// A feature of the scheduler that makes it warn of a clock that is updated twice.
@@ -102,6 +121,8 @@ const FEATURES_ON: [&str; 1] = ["WARN_DOUBLE_CLOCK"];
 /// A test that takes this long, in seconds, hangs. Each has its own, shorter limits, which tell
 /// more.
 const TIMEOUT_S: u64 = 1500;
+/// How many guests run side by side at most, for the sake of the host's memory.
+const AT_ONCE: usize = 4;
 
 const SELFTESTS: &str = "tools/testing/selftests";
 const OURS: &str = "tools/testing/selftests/sched_llc";
@@ -136,7 +157,9 @@ impl fmt::Display for Counts {
     }
 }
 
-/// Builds the debug kernel and the selftests, and runs them in each guest.
+/// Builds the debug kernel and the selftests, and runs them in each guest. `name` is that of the
+/// list `guests`, for the logs. A guest whose CPUs run in turn leaves the other CPUs of the host to
+/// other guests.
 ///
 /// # Errors
 ///
@@ -145,82 +168,129 @@ pub fn run(
     paths: &Paths,
     kernel_src: Option<&Path>,
     jobs: Option<usize>,
-    guests: &[Guest],
+    (name, guests): (&str, &[Guest]),
 ) -> Result<Counts> {
-    let image = kbuild::image(paths, kernel_src, Flavor::Debug, jobs, |_| Ok(()))?;
+    let image = kbuild::image(paths, kernel_src, Flavor::Debug, jobs, |_| Ok(()))?.bzimage;
     let tree = base::ensure(paths, kernel_src)?.tree;
-    on_image(paths, &tree, &image.bzimage, guests)
-}
-
-/// The same with an image that is there, built of `tree`.
-///
-/// # Errors
-///
-/// As for [`run`].
-pub fn on_image(paths: &Paths, tree: &Path, image: &Path, guests: &[Guest]) -> Result<Counts> {
-    let suites = suites(tree)?;
-    let programs = build(paths, tree)?;
+    let suites = suites(&tree)?;
+    let programs = build(paths, &tree)?;
     let archive = initramfs::archive(&initramfs::agent(paths)?, &programs)?;
     let qemu = toolchain::qemu(paths);
-    let accel = Accel::choose(paths, &qemu, image, &archive)?.in_turn();
-    let mut counts = Counts::default();
-    let boots = guests
+    let accel = Accel::choose(paths, &qemu, &image, &archive)?.in_turn();
+    let at_once = match accel {
+        Accel::Kvm => 1,
+        Accel::Tcg { .. } => jobs.unwrap_or_else(kbuild::cpus).min(AT_ONCE),
+    };
+
+    let boots: Vec<_> = guests
         .iter()
-        .flat_map(|guest| iter::repeat_n(*guest, guest.boots));
-    for guest in boots {
-        let Guest { topo, only, .. } = guest;
-        let log = paths.out.join(format!("log/selftest-{topo}.dmesg"));
-        let mut vm = Vm::new(&qemu, image, &archive, topo, accel, &log);
+        .flat_map(|guest| iter::repeat_n(guest, guest.boots))
+        .map(|guest| (guest, guest.commands(&programs)))
+        .collect();
+    let total: usize = boots.iter().map(|(_, commands)| commands.len()).sum();
+    let shared = Mutex::new(Shared {
+        step: Step::new("selftests", u64::try_from(total)?),
+        ended: 0,
+        counts: Counts::default(),
+    });
+    spread(at_once, &boots, |n, (guest, commands)| {
+        let topo = guest.topo;
+        let log = format!("log/selftest-{name}-{}-{topo}.dmesg", n + 1);
+        let log = paths.out.join(log);
+        let mut vm = Vm::new(&qemu, &image, &archive, topo, accel, &log);
         vm.append = guest.append.to_owned();
-        let mut commands = Vec::new();
-        for program in &programs {
-            let name = program.file_name().unwrap_or_default().to_string_lossy();
-            if only.is_empty() || only.contains(&name.as_ref()) {
-                commands.push(vec![format!("/bin/{name}")]);
-            }
-        }
         let tap = log.with_extension("tap");
-        let results = boot(&vm, commands, &tap)?;
-        let (cases, tests) = results
+        let (cases, tests) = boot(&vm, commands, &tap, &shared)?
             .judge(&suites)
             .with_context(|| format!("in the guest {topo} (log: {})", tap.display()))?;
         dmesg::check(paths, &log)?;
+        let counts = &mut lock(&shared).counts;
         counts.guests += 1;
         counts.suites = suites.len();
         counts.cases += cases;
         counts.tests += tests;
-    }
+        Ok(())
+    })?;
+    let Shared { step, counts, .. } = shared.into_inner().unwrap_or_else(PoisonError::into_inner);
+    step.done(&counts.to_string());
     Ok(counts)
 }
 
+/// What the guests of a run tell.
+struct Shared {
+    step: Step,
+    /// Programs of tests that have ended.
+    ended: u64,
+    counts: Counts,
+}
+
+/// A panic of another guest's thread ends the run anyway.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Does `work` for each item and its index, `at_once` of them side by side. Once one has failed, no
+/// other is begun.
+fn spread<T: Sync>(
+    at_once: usize,
+    items: &[T],
+    work: impl Fn(usize, &T) -> Result<()> + Sync,
+) -> Result<()> {
+    let queue = Mutex::new(items.iter().enumerate());
+    let worker = || {
+        loop {
+            let Some((n, item)) = lock(&queue).next() else {
+                return Ok(());
+            };
+            if let Err(error) = work(n, item) {
+                lock(&queue).by_ref().for_each(drop);
+                return Err(error);
+            }
+        }
+    };
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..at_once).map(|_| scope.spawn(worker)).collect();
+        let results = workers.into_iter().map(|worker| match worker.join() {
+            Ok(result) => result,
+            Err(panic) => resume_unwind(panic),
+        });
+        results.fold(Ok(()), Result::and)
+    })
+}
+
 /// Runs the plan in one guest and keeps all lines of the tests in `tap`.
-fn boot(vm: &Vm<'_>, commands: Vec<Vec<String>>, tap: &Path) -> Result<Results> {
+fn boot(
+    vm: &Vm<'_>,
+    commands: &[Vec<String>],
+    tap: &Path,
+    shared: &Mutex<Shared>,
+) -> Result<Results> {
     fs::create_dir_all(tap.parent().context("the log has no folder")?)?;
     let mut file = File::create(tap).context("cannot write the log of the tests")?;
-    let mut step = Step::new(
-        &format!("selftests ({})", vm.topo),
-        u64::try_from(commands.len())?,
-    );
     let mut results = Results {
         programs: commands.iter().map(|command| name(command)).collect(),
         ..Results::default()
     };
     let plan = Plan::Tests {
-        commands,
+        commands: commands.to_vec(),
         features_on: FEATURES_ON.map(str::to_owned).to_vec(),
         timeout_s: TIMEOUT_S,
     };
-    let mut message = "booting".to_owned();
     let hello = vm.run(&plan, |event| {
-        if let Event::Tap { test, line } = event {
-            writeln!(file, "{test}: {line}")?;
-            message = format!("{test}: {line}");
+        let mut shared = lock(shared);
+        let Shared { step, ended, .. } = &mut *shared;
+        match event {
+            Event::Tap { test, line } => {
+                writeln!(file, "{test}: {line}")?;
+                step.at(*ended, &format!("{} {test}: {line}", vm.topo));
+            }
+            Event::TestDone { .. } => *ended += 1,
+            _ => {}
         }
         results.event(event);
-        step.at(results.ended.len() as u64, &message);
         Ok(())
     })?;
-    step.done(&guest::describe(&hello));
+    lock(shared).step.say(&guest::describe(&hello));
     Ok(results)
 }
 
@@ -402,7 +472,37 @@ fn build(paths: &Paths, tree: &Path) -> Result<Vec<PathBuf>> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+
     use super::*;
+
+    #[test]
+    fn work_is_spread_until_some_fails() {
+        let done = Mutex::new(Vec::new());
+        let work = |n: usize, item: &u32| {
+            ensure!(*item != 0, "item {n}");
+            lock(&done).push(*item);
+            Ok(())
+        };
+        // Nobody gets past it alone.
+        let both = Barrier::new(2);
+        let meet = |n: usize, item: &u32| {
+            if n < 2 {
+                both.wait();
+            }
+            work(n, item)
+        };
+        spread(2, &[1, 2, 3, 4, 5], meet).unwrap();
+        lock(&done).sort_unstable();
+        assert_eq!(*lock(&done), [1, 2, 3, 4, 5]);
+        lock(&done).clear();
+        spread(2, &[], work).unwrap();
+        let error = spread(1, &[1, 0, 3], work).unwrap_err();
+        assert_eq!(
+            (error.to_string().as_str(), &**lock(&done)),
+            ("item 1", &[1][..])
+        );
+    }
 
     fn judge(text: &str) -> Result<usize> {
         let mut tap = Tap::default();
