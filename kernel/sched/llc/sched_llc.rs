@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the scheduler does inside a last level cache (LLC): a shared runqueue, and a filter of
+//! What the scheduler does inside a last-level cache (LLC): a shared runqueue, and a filter of
 //! overloaded CPUs.
 //!
 //! # Shared runqueue

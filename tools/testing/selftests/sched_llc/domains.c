@@ -151,29 +151,6 @@ TEST_F_TIMEOUT(domains, a_partition_has_its_own_shards, TIMEOUT)
 	cycle(_metadata, "root", &self->two, in_their_own_shard);
 }
 
-static void spinner(struct load *load, int policy)
-{
-	const struct sched_param param = { };
-
-	if (policy != SCHED_OTHER && sched_setscheduler(0, policy, &param))
-		_exit(1);
-	while (!load_stopped(load))
-		;
-}
-
-/* How many tasks are linked in the LLC of @cpu. */
-static unsigned long long linked_at(int cpu)
-{
-	struct llc llcs[MAX_LINES];
-	int nr = read_stats(llcs);
-
-	while (nr-- > 0) {
-		if (CPU_ISSET(cpu, &llcs[nr].cpus))
-			return llcs[nr].linked;
-	}
-	return 0;
-}
-
 /*
  * What waits on the CPUs of a partition leaves the shard that it was in before.
  * SCHED_IDLE tasks next to ones that spin wait for so long that they would still
@@ -182,30 +159,26 @@ static unsigned long long linked_at(int cpu)
 TEST_F_TIMEOUT(domains, a_rebuild_unlinks_what_waits, TIMEOUT)
 {
 	unsigned long long left = 0;
-	cpu_set_t beside;
-	struct llc llcs[MAX_LINES];
+	cpu_set_t beside = stats_of(first_cpu(&self->two)).cpus;
 	struct load load;
 	char pid[16];
-	int nr = read_stats(llcs), cpu;
+	int cpu;
 
-	while (nr-- > 0 && !CPU_ISSET(first_cpu(&self->two), &llcs[nr].cpus))
-		;
-	ASSERT_LE(0, nr);
-	CPU_XOR(&beside, &llcs[nr].cpus, &self->two);
+	CPU_XOR(&beside, &beside, &self->two);
 	cpu = first_cpu(&beside);
 	ASSERT_EQ(0, set_feature(true));
 	ASSERT_TRUE(load_init(&load));
 	for (int i = 0; i < 4; i++) {
 		snprintf(pid, sizeof(pid), "%d",
-			 load_add(&load, spinner,
+			 load_add(&load, load_spinner,
 				  i < 2 ? SCHED_OTHER : SCHED_IDLE));
 		ASSERT_EQ(0, write_file(PARTITION "cgroup.procs", pid));
 	}
 	load_start(&load);
 	for (int i = 0; i < 2 * CYCLES; i++) {
-		ASSERT_TRUE(poll_until(linked_at(cpu) >= 2));
+		ASSERT_TRUE(poll_until(stats_of(cpu).linked >= 2));
 		ASSERT_TRUE(set_partition("root"));
-		left += linked_at(cpu);
+		left += stats_of(cpu).linked;
 		ASSERT_TRUE(set_partition("member"));
 	}
 	/* Up to twice as many would be. Others may have waited there at times. */

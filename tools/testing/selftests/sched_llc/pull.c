@@ -59,7 +59,7 @@ FIXTURE_SETUP(pull)
 FIXTURE_TEARDOWN_PARENT(pull)
 {
 	if (self->warned)
-		EXPECT_EQ(0, write_file(FEATURES, "WARN_DOUBLE_CLOCK"));
+		EXPECT_EQ(0, write_file(FEATURES, DOUBLE_CLOCK));
 	restore(_metadata, self->was_on);
 }
 
@@ -88,25 +88,11 @@ static void sleeper(struct load *load, int seed)
 	}
 }
 
-static unsigned long long pulled(int llc)
-{
-	struct llc llcs[MAX_LINES];
-
-	return read_stats(llcs) > llc ? llcs[llc].pulled : 0;
-}
-
-static unsigned long long linked_in(int llc)
-{
-	struct llc llcs[MAX_LINES];
-
-	return read_stats(llcs) > llc ? llcs[llc].linked : 0;
-}
-
 /* Runs sleepers on some CPUs of an LLC and waits for pulls there. */
-static void expect_pulls(struct __test_metadata *_metadata, int llc,
+static void expect_pulls(struct __test_metadata *_metadata,
 			 const cpu_set_t *cpus)
 {
-	int tasks = TASKS_PER_CPU * CPU_COUNT(cpus);
+	int tasks = TASKS_PER_CPU * CPU_COUNT(cpus), cpu = first_cpu(cpus);
 	unsigned long long before;
 	struct load load;
 
@@ -115,10 +101,10 @@ static void expect_pulls(struct __test_metadata *_metadata, int llc,
 	ASSERT_TRUE(load_init(&load));
 	for (int i = 0; i < tasks && i < MAX_TASKS; i++)
 		ASSERT_LT(0, load_add(&load, sleeper, i));
-	before = pulled(llc);
+	before = stats_of(cpu).pulled;
 	load_start(&load);
-	EXPECT_TRUE(poll_until(pulled(llc) >= before + PULLS))
-		TH_LOG("%llu pulls", pulled(llc) - before);
+	EXPECT_TRUE(poll_until(stats_of(cpu).pulled >= before + PULLS))
+		TH_LOG("%llu pulls", stats_of(cpu).pulled - before);
 	expect_finished(_metadata, &load);
 }
 
@@ -126,7 +112,7 @@ TEST_F_TIMEOUT(pull, tasks_that_wait_are_pulled, TIMEOUT)
 {
 	ASSERT_EQ(0, set_feature(true));
 	for (int i = 0; i < self->nr; i++)
-		expect_pulls(_metadata, i, &self->llcs[i].cpus);
+		expect_pulls(_metadata, &self->llcs[i].cpus);
 	expect_off_leaves_nothing(_metadata);
 }
 
@@ -143,7 +129,7 @@ TEST_F_TIMEOUT(pull, the_other_shards_are_searched, TIMEOUT)
 		CPU_ZERO(&two);
 		CPU_SET(first_cpu(&self->llcs[i].cpus), &two);
 		CPU_SET(last_cpu(&self->llcs[i].cpus), &two);
-		expect_pulls(_metadata, i, &two);
+		expect_pulls(_metadata, &two);
 	}
 	expect_off_leaves_nothing(_metadata);
 }
@@ -158,14 +144,10 @@ TEST_F_TIMEOUT(pull, pinned_tasks_are_not_pushed, TIMEOUT)
 	ASSERT_TRUE(load_init(&load));
 	for (int i = 0; i < self->nr; i++) {
 		for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-			cpu_set_t pin;
-
 			if (!CPU_ISSET(cpu, &self->llcs[i].cpus) ||
 			    load.nr + 4 > MAX_TASKS)
 				continue;
-			CPU_ZERO(&pin);
-			CPU_SET(cpu, &pin);
-			ASSERT_EQ(0, sched_setaffinity(0, sizeof(pin), &pin));
+			ASSERT_EQ(0, pin(0, cpu));
 			ASSERT_TRUE(load_add_pair(&load));
 			ASSERT_TRUE(load_add_pair(&load));
 		}
@@ -214,47 +196,34 @@ TEST_F_TIMEOUT(pull, tasks_alone_are_not_pushed, TIMEOUT)
 	expect_off_leaves_nothing(_metadata);
 }
 
-static void spinner(struct load *load, int policy)
-{
-	const struct sched_param param = { };
-
-	if (policy != SCHED_OTHER && sched_setscheduler(0, policy, &param))
-		_exit(1);
-	while (!load_stopped(load))
-		;
-}
-
 /*
  * SCHED_IDLE tasks next to ones that spin wait nearly all the time, linked, and
  * a CPU that none of them may use goes idle again and again.
  */
 TEST_F_TIMEOUT(pull, refusals_are_counted_by_reason, TIMEOUT)
 {
-	int llc = self->nr - 1;
-	cpu_set_t two, third;
+	const cpu_set_t *llc = &self->llcs[self->nr - 1].cpus;
+	cpu_set_t two, others;
 	struct llc before, after;
 	struct load load;
 
-	if (CPU_COUNT(&self->llcs[llc].cpus) < 3)
+	if (CPU_COUNT(llc) < 3)
 		return;
 	CPU_ZERO(&two);
-	CPU_SET(first_cpu(&self->llcs[llc].cpus), &two);
-	CPU_SET(last_cpu(&self->llcs[llc].cpus), &two);
-	CPU_XOR(&third, &self->llcs[llc].cpus, &two);
-	for (int cpu = last_cpu(&third); cpu != first_cpu(&third);
-	     cpu = last_cpu(&third))
-		CPU_CLR(cpu, &third);
+	CPU_SET(first_cpu(llc), &two);
+	CPU_SET(last_cpu(llc), &two);
+	CPU_XOR(&others, llc, &two);
 	ASSERT_EQ(0, set_feature(true));
 	ASSERT_TRUE(load_init(&load));
 	ASSERT_EQ(0, sched_setaffinity(0, sizeof(two), &two));
 	for (int i = 0; i < 4; i++) {
-		ASSERT_LT(0, load_add(&load, spinner,
+		ASSERT_LT(0, load_add(&load, load_spinner,
 				      i < 2 ? SCHED_OTHER : SCHED_IDLE));
 	}
-	ASSERT_EQ(0, sched_setaffinity(0, sizeof(third), &third));
+	ASSERT_EQ(0, pin(0, first_cpu(&others)));
 	ASSERT_LT(0, load_add(&load, napper, 0));
 	load_start(&load);
-	ASSERT_TRUE(poll_until(linked_in(llc) == 2));
+	ASSERT_TRUE(poll_until(stats_of(first_cpu(llc)).linked == 2));
 	before = sum_stats();
 	EXPECT_TRUE(poll_until(atomic_load(&load.shared->rounds) >= ROUNDS));
 	after = sum_stats();
@@ -272,9 +241,7 @@ TEST_F_TIMEOUT(pull, core_scheduling_pushes_nothing, TIMEOUT)
 	unsigned long long before;
 	struct load load;
 
-	/* It updates the clock of a sibling twice, in any kernel. */
-	self->warned = has_word(FEATURES, "WARN_DOUBLE_CLOCK");
-	ASSERT_EQ(0, write_file(FEATURES, "NO_WARN_DOUBLE_CLOCK"));
+	self->warned = prepare_core_scheduling();
 	/* For this process and its children; it ends with the last of them. */
 	if (prctl(PR_SCHED_CORE, PR_SCHED_CORE_CREATE, 0,
 		  PR_SCHED_CORE_SCOPE_THREAD_GROUP, 0)) {
@@ -319,12 +286,9 @@ static struct held {
 static void holder(struct load *load, int i)
 {
 	const struct sched_param param = { .sched_priority = 1 };
-	cpu_set_t pin;
 	char c;
 
-	CPU_ZERO(&pin);
-	CPU_SET(held->cpus[i], &pin);
-	if (sched_setaffinity(0, sizeof(pin), &pin) ||
+	if (pin(0, held->cpus[i]) ||
 	    sched_setscheduler(0, SCHED_FIFO, &param))
 		_exit(1);
 	while (read(held->begin[i][0], &c, 1) == 1 && !load_stopped(load)) {
@@ -419,14 +383,15 @@ static void hold_finish(struct __test_metadata *_metadata, struct load *load)
  */
 TEST_F_TIMEOUT(pull, what_waits_is_linked, TIMEOUT)
 {
-	int llc = self->nr - 1, seen = 0;
+	const cpu_set_t *llc = &self->llcs[self->nr - 1].cpus;
+	int seen = 0;
 	cpu_set_t others;
 	struct load load;
 
 	ASSERT_EQ(0, sched_getaffinity(0, sizeof(others), &others));
 	ASSERT_EQ(0, set_feature(true));
 	ASSERT_TRUE(load_init(&load));
-	ASSERT_TRUE(hold_init(&load, &self->llcs[llc].cpus));
+	ASSERT_TRUE(hold_init(&load, llc));
 	CPU_XOR(&others, &others, &held->set);
 	if (!CPU_COUNT(&others))
 		SKIP(return, "no CPUs but the two");
@@ -442,7 +407,7 @@ TEST_F_TIMEOUT(pull, what_waits_is_linked, TIMEOUT)
 		ASSERT_TRUE(poll_until(atomic_load(&held->times) == 2 * i + 2));
 		ASSERT_EQ(1, write(held->wake[1], "", 1));
 		/* It runs if the fair server was faster than this. */
-		ASSERT_TRUE(poll_until((linked = linked_in(llc) ==
+		ASSERT_TRUE(poll_until((linked = stats_of(first_cpu(llc)).linked ==
 					     TRIGGERS + 1) ||
 				       atomic_load(&held->ran) > i));
 		seen += linked;
@@ -480,20 +445,19 @@ static void worked(const int *before, int *since)
  */
 TEST_F_TIMEOUT(pull, what_is_pulled_runs, TIMEOUT)
 {
-	int llc = self->nr - 1, stuck = 0, pulls = 0;
-	cpu_set_t others, one;
+	const cpu_set_t *llc = &self->llcs[self->nr - 1].cpus;
+	int stuck = 0, pulls = 0;
+	cpu_set_t others;
 	struct load load;
 	pid_t pids[2];
 
 	ASSERT_EQ(0, sched_getaffinity(0, sizeof(others), &others));
 	ASSERT_EQ(0, set_feature(true));
 	ASSERT_TRUE(load_init(&load));
-	ASSERT_TRUE(hold_init(&load, &self->llcs[llc].cpus));
+	ASSERT_TRUE(hold_init(&load, llc));
 	CPU_XOR(&others, &others, &held->set);
 	if (!CPU_COUNT(&others))
 		SKIP(return, "no CPUs but the two");
-	CPU_ZERO(&one);
-	CPU_SET(held->cpus[0], &one);
 	held->naps = 50;
 	ASSERT_EQ(0, sched_setaffinity(0, sizeof(others), &others));
 	for (int i = 0; i < 2; i++) {
@@ -506,8 +470,7 @@ TEST_F_TIMEOUT(pull, what_is_pulled_runs, TIMEOUT)
 		unsigned long long was;
 
 		for (int j = 0; j < 2; j++)
-			ASSERT_EQ(0, sched_setaffinity(pids[j], sizeof(one),
-						       &one));
+			ASSERT_EQ(0, pin(pids[j], held->cpus[0]));
 		atomic_store(&held->hold, true);
 		ASSERT_EQ(1, write(held->begin[1][1], "", 1));
 		ASSERT_TRUE(poll_until(atomic_load(&held->times) == i + 1));
@@ -515,15 +478,15 @@ TEST_F_TIMEOUT(pull, what_is_pulled_runs, TIMEOUT)
 			ASSERT_EQ(0, sched_setaffinity(pids[j],
 						       sizeof(held->set),
 						       &held->set));
-		ASSERT_TRUE(poll_until(linked_in(llc)));
-		was = pulled(llc);
+		ASSERT_TRUE(poll_until(stats_of(first_cpu(llc)).linked));
+		was = stats_of(first_cpu(llc)).pulled;
 		atomic_store(&held->hold, false);
 		ASSERT_TRUE(poll_until(!atomic_load(&held->holding)));
 		for (int j = 0; j < 2; j++)
 			before[j] = atomic_load(&held->work[j]);
 		ASSERT_TRUE(poll_until((worked(before, since),
 					since[1] >= 30)));
-		pulls += pulled(llc) > was;
+		pulls += stats_of(first_cpu(llc)).pulled > was;
 		stuck += !since[0];
 	}
 	EXPECT_LT(TRIES / 4, pulls);

@@ -116,6 +116,20 @@ static inline int set_feature(bool on)
 	return write_file(FEATURES, on ? FEATURE : "NO_" FEATURE);
 }
 
+#define DOUBLE_CLOCK	"WARN_DOUBLE_CLOCK"
+
+/*
+ * Core scheduling updates the clock of a sibling twice, in any kernel. Returns
+ * whether that would have been warned of until now.
+ */
+static inline bool prepare_core_scheduling(void)
+{
+	bool warned = has_word(FEATURES, DOUBLE_CLOCK);
+
+	write_file(FEATURES, "NO_" DOUBLE_CLOCK);
+	return warned;
+}
+
 /* Reads `0-3,8`, up to @end; false if it is not such a list or empty. */
 static inline bool parse_cpus(const char *s, char end, cpu_set_t *cpus)
 {
@@ -328,6 +342,19 @@ static inline int read_stats(struct llc *llcs)
 	return nr;
 }
 
+/* The statistics of the LLC of @cpu; all are 0 if it has none. */
+static inline struct llc stats_of(int cpu)
+{
+	struct llc llcs[MAX_LINES], none = { };
+	int nr = read_stats(llcs);
+
+	while (nr-- > 0) {
+		if (CPU_ISSET(cpu, &llcs[nr].cpus))
+			return llcs[nr];
+	}
+	return none;
+}
+
 /* Sum over the LLCs; all counters are 0 if the file cannot be read. */
 static inline struct llc sum_stats(void)
 {
@@ -343,6 +370,16 @@ static inline struct llc sum_stats(void)
 		sum.linked += llcs[nr].linked;
 	}
 	return sum;
+}
+
+/* Lets a task run on one CPU only; 0 is the caller. */
+static inline int pin(pid_t pid, int cpu)
+{
+	cpu_set_t one;
+
+	CPU_ZERO(&one);
+	CPU_SET(cpu, &one);
+	return sched_setaffinity(pid, sizeof(one), &one);
 }
 
 /* What the tasks of a load share. */
@@ -518,6 +555,17 @@ static inline bool load_add_pair(struct load *load)
 	return ok;
 }
 
+/* Runs all the time, with a policy that has no parameters. */
+static inline void load_spinner(struct load *load, int policy)
+{
+	const struct sched_param param = { };
+
+	if (sched_setscheduler(0, policy, &param))
+		_exit(1);
+	while (!load_stopped(load))
+		;
+}
+
 /* Forks children that end at once. */
 static inline void load_forker(struct load *load, int unused)
 {
@@ -576,7 +624,7 @@ static inline void skip_without_llc(struct __test_metadata *_metadata)
 	struct llc llcs[MAX_LINES];
 
 	if (!_metadata->exit_code && !read_stats(llcs))
-		SKIP(return, "no CPU shares its last level cache");
+		SKIP(return, "no CPU shares its last-level cache");
 }
 
 static inline void restore(struct __test_metadata *_metadata, int was_on)

@@ -15,6 +15,8 @@
  * others than ticks, from a hrtimer of the load, but far fewer.
  */
 #define TWO_TICKS 4
+/* Times that tasks leave a CPU, half of them while it is kept idle. */
+#define MOVES 20
 /* Wakeups that a test looks at. */
 #define WAKEUPS 300
 
@@ -92,15 +94,20 @@ static unsigned long timer_interrupts(int cpu)
 /* Spins on a CPU. */
 static void hog(struct load *load, int cpu)
 {
-	cpu_set_t one;
-
-	CPU_ZERO(&one);
-	CPU_SET(cpu, &one);
-	if (sched_setaffinity(0, sizeof(one), &one))
+	if (pin(0, cpu))
 		_exit(1);
 	atomic_fetch_add(&load->shared->rounds, 1);
 	while (!load_stopped(load))
 		;
+}
+
+/* The same with a core scheduling cookie of its own. */
+static void cookie_hog(struct load *load, int cpu)
+{
+	if (prctl(PR_SCHED_CORE, PR_SCHED_CORE_CREATE, 0,
+		  PR_SCHED_CORE_SCOPE_THREAD, 0))
+		_exit(1);
+	hog(load, cpu);
 }
 
 /* The same as a task of idle policy. */
@@ -138,6 +145,7 @@ FIXTURE(sis_filter)
 	int was_on;
 	bool had_util;
 	bool had_cpu;
+	bool warned;
 	/* The CPUs that have an LLC, and as many of them as get two hogs. */
 	cpu_set_t cpus, some;
 };
@@ -151,7 +159,7 @@ FIXTURE_SETUP(sis_filter)
 		return;
 	ASSERT_TRUE(read_mask(&self->cpus, &overloaded));
 	if (CPU_COUNT(&self->cpus) < 2)
-		SKIP(return, "no CPU shares its last level cache");
+		SKIP(return, "no CPU shares its last-level cache");
 	self->some = self->cpus;
 	while (CPU_COUNT(&self->some) > MAX_TASKS / 2)
 		CPU_CLR(last_cpu(&self->some), &self->some);
@@ -164,6 +172,8 @@ FIXTURE_TEARDOWN_PARENT(sis_filter)
 {
 	if (self->had_util)
 		EXPECT_EQ(0, write_file(FEATURES, "SIS_UTIL"));
+	if (self->warned)
+		EXPECT_EQ(0, write_file(FEATURES, DOUBLE_CLOCK));
 	/* After a failed test, what runs inside is just being killed. */
 	EXPECT_TRUE(poll_until(!rmdir(CHURN) || errno == ENOENT));
 	if (!self->had_cpu)
@@ -383,6 +393,61 @@ TEST_F_TIMEOUT(sis_filter, no_bit_outlives_cgroup_churn, TIMEOUT)
 		EXPECT_EQ(0, write_file(CHURN "cpu.idle", "0"));
 		EXPECT_TRUE(poll_until(mask_has(&self->some)));
 		EXPECT_TRUE(join(CGROUP, &load));
+	}
+	expect_finished(_metadata, &load);
+	EXPECT_TRUE(poll_until(mask_is_empty()));
+}
+
+/* A sibling of @cpu, or -1. */
+static int sibling(int cpu)
+{
+	char path[128];
+	cpu_set_t core;
+
+	snprintf(path, sizeof(path),
+		 "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list",
+		 cpu);
+	if (!read_cpus(path, &core))
+		return -1;
+	CPU_CLR(cpu, &core);
+	return CPU_COUNT(&core) ? first_cpu(&core) : -1;
+}
+
+/*
+ * Core scheduling keeps a CPU idle, whatever is queued there, while its sibling
+ * runs a task with another cookie. Tasks that leave it meanwhile leave no bit.
+ */
+TEST_F_TIMEOUT(sis_filter, no_bit_stays_on_a_cpu_kept_idle, TIMEOUT)
+{
+	int cpu = last_cpu(&self->cpus), away = first_cpu(&self->cpus);
+	int other = sibling(cpu);
+	unsigned long long cookie;
+	cpu_set_t one;
+	struct load load;
+
+	if (prctl(PR_SCHED_CORE, PR_SCHED_CORE_GET, 0,
+		  PR_SCHED_CORE_SCOPE_THREAD, &cookie)) {
+		/* No core has siblings, or it is not configured. */
+		ASSERT_TRUE(errno == ENODEV || errno == EINVAL);
+		return;
+	}
+	ASSERT_LE(0, other);
+	ASSERT_TRUE(away != cpu && away != other);
+	self->warned = prepare_core_scheduling();
+	CPU_ZERO(&one);
+	CPU_SET(cpu, &one);
+	ASSERT_TRUE(load_init(&load));
+	ASSERT_LT(0, load_add(&load, cookie_hog, other));
+	ASSERT_TRUE(add_hogs(&load, &one, 2, cookie_hog));
+	load_start(&load);
+	ASSERT_TRUE(hogs_run(&load));
+	for (int i = 0; i < MOVES; i++) {
+		ASSERT_EQ(0, pin(load.pids[1], cpu));
+		ASSERT_EQ(0, pin(load.pids[2], cpu));
+		ASSERT_TRUE(poll_until(mask_has(&one)));
+		ASSERT_EQ(0, pin(load.pids[1], away));
+		ASSERT_EQ(0, pin(load.pids[2], away));
+		ASSERT_TRUE(poll_until(!mask_has(&one)));
 	}
 	expect_finished(_metadata, &load);
 	EXPECT_TRUE(poll_until(mask_is_empty()));
