@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 
 /// Who commits; a series carries no personal data until somebody signs it off.
-pub(super) const IDENTITY: (&str, &str) = ("SHARED_RUNQ series", "series@sched-ab.invalid");
+pub(super) const IDENTITY: (&str, &str) = ("sched/llc series", "series@sched-ab.invalid");
 
 /// The date of the first commit, 2026-01-01; each later one is a minute younger.
 const EPOCH: u64 = 1_767_225_600;
