@@ -47,6 +47,9 @@ static int __init shared_runq_init(void)
 		shard->llc = shared_runq_llc_of(cpu);
 		shard->next = shard;
 	}
+	/* Nothing is pushed before there are domains. */
+	if (sched_feat(SHARED_RUNQ))
+		static_branch_enable(&shared_runq_live);
 	return 0;
 }
 early_initcall(shared_runq_init);

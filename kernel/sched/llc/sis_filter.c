@@ -110,3 +110,12 @@ void sis_filter_toggle(bool enable)
 			set_overloaded(rq, false);
 	}
 }
+
+/* Before there are domains, there is no filter. */
+static int __init sis_filter_init(void)
+{
+	if (sched_feat(SIS_FILTER))
+		static_branch_enable(&sis_filter_live);
+	return 0;
+}
+early_initcall(sis_filter_init);
