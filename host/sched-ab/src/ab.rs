@@ -3,6 +3,7 @@
 //! Compares the series' features off and on in one boot.
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
     str::FromStr,
@@ -145,14 +146,16 @@ impl Features {
     }
 }
 
-/// The names in the kernel's `kernel/sched/features.h`.
+/// The names in the kernel's `kernel/sched/features.h`, in order. Some have an entry for each of
+/// two configurations.
 fn in_source(text: &str) -> Vec<&str> {
     let entries = text
         .lines()
         .filter_map(|line| line.strip_prefix("SCHED_FEAT("));
-    entries
+    let names: BTreeSet<_> = entries
         .filter_map(|entry| Some(entry.split_once(',')?.0.trim()))
-        .collect()
+        .collect();
+    names.into_iter().collect()
 }
 
 /// The names in debugfs' `sched/features`, which has `NO_` in front of those that are off.
@@ -432,8 +435,8 @@ mod tests {
 
     #[test]
     fn an_unknown_feature_is_refused_with_the_known() {
-        let source = "/* SCHED_FEAT(NO, true) */\n#ifdef X\nSCHED_FEAT(A, true)\n#endif\n\
-                      SCHED_FEAT(NONTASK_CAPACITY , true)\n";
+        let source = "/* SCHED_FEAT(NO, true) */\nSCHED_FEAT(NONTASK_CAPACITY , true)\n\
+                      #ifdef X\nSCHED_FEAT(A, true)\n#else\nSCHED_FEAT(A, false)\n#endif\n";
         assert_eq!(in_source(source), ["A", "NONTASK_CAPACITY"]);
         assert_eq!(
             in_debugfs("A NO_B NONTASK_CAPACITY\n"),

@@ -2,7 +2,7 @@
 
 //! The command line.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{num::NonZeroUsize, path::PathBuf, process::ExitCode};
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
@@ -30,7 +30,7 @@ struct Common {
     kernel_src: Option<PathBuf>,
     /// How many jobs the kernel build runs; all CPUs by default.
     #[arg(long, env, global = true)]
-    jobs: Option<usize>,
+    jobs: Option<NonZeroUsize>,
 }
 
 #[derive(Subcommand)]
@@ -93,7 +93,7 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> Result<()> {
     let paths = Paths::discover()?;
     let kernel_src = cli.common.kernel_src.as_deref();
-    let jobs = cli.common.jobs;
+    let jobs = cli.common.jobs.map(NonZeroUsize::get);
     match cli.command {
         Cmd::Ab(options) => ab::run(&paths, &options, kernel_src, jobs)?,
         Cmd::Shell(machine) => ab::shell(&paths, &machine, kernel_src, jobs)?,

@@ -47,7 +47,7 @@ const NO_NETWORK: (&str, &str) = ("apt-get", "echo 'Could not resolve'; exit 100
 
 #[test]
 fn a_full_disk() {
-    let line = bootstrap(&[("df", "echo Avail; echo 7")], &[]);
+    let line = bootstrap(&[("df", "echo Avail; echo '    7'")], &[]);
     assert!(
         line.contains("has 7 GiB free, a first build needs 8"),
         "{line}"
