@@ -45,9 +45,11 @@ pub fn run(paths: &Paths, kernel_src: Option<&Path>, jobs: Option<usize>, all: b
     });
     let selftests = |guests| Ok(selftest::run(paths, kernel_src, jobs, guests)?.to_string());
     let ab = |topo, rounds| {
-        let options = ["ab", "--topo", topo, "--rounds", rounds];
-        let Ab { options } = Ab::try_parse_from(options)?;
-        ab::run(paths, &options, kernel_src, jobs).map(|()| format!("{topo}, rounds: {rounds}"))
+        let features = ["ab", "--features", "SHARED_RUNQ SIS_FILTER"];
+        let machine = ["--topo", topo, "--rounds", rounds];
+        let Ab { options } = Ab::try_parse_from(features.iter().chain(&machine))?;
+        ab::run(paths, &options, kernel_src, jobs)
+            .map(|()| format!("both features, {topo}, rounds: {rounds}"))
     };
     steps.run("KUnit and selftests on the debug kernel", || {
         selftests(selftest::SHORT)
