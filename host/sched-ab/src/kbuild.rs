@@ -44,8 +44,8 @@ impl Flavor {
     /// How many lines a build from nothing prints, for its progress only.
     fn lines(self) -> u64 {
         match self {
-            Self::Release => 1400,
-            Self::Debug => 1500,
+            Self::Release => 2020,
+            Self::Debug => 2150,
         }
     }
 }
