@@ -167,6 +167,7 @@ fn compare(
 ) -> Result<()> {
     let mut output = String::new();
     let timeout = Some(Duration::from_secs(timeout_s));
+    let before = stats()?;
     let Run { status, wall } = run::run(port, command, timeout, Io::Lines, |_, line| {
         output.push_str(line);
         output.push('\n');
@@ -191,28 +192,35 @@ fn compare(
         }
         Status::Signal(signal) => bail!("{workload} was killed by signal {signal} {when}"),
     }
+    let after = stats()?;
     let combo = combo.to_vec();
-    port.send(&match round {
-        0 => Event::Warmup {
-            combo: combo.clone(),
-            wall,
-        },
-        round => Event::Sample(Sample {
-            round,
-            combo: combo.clone(),
-            value: reported_time(output).unwrap_or(wall),
-            wall,
-            output: output.to_owned(),
-        }),
-    })?;
-    let mut text = String::new();
-    for file in STATS.into_iter().filter(|file| Path::new(file).exists()) {
-        text += &fs::read_to_string(file).with_context(|| format!("cannot read {file}"))?;
+    if round == 0 {
+        return port.send(&Event::Warmup { combo, wall });
     }
-    if !text.is_empty() {
-        port.send(&Event::Stats { round, combo, text })?;
+    port.send(&Event::Sample(Sample {
+        round,
+        combo: combo.clone(),
+        value: reported_time(output).unwrap_or(wall),
+        wall,
+        output: output.to_owned(),
+    }))?;
+    if !after.is_empty() {
+        port.send(&Event::Stats {
+            combo,
+            before,
+            after,
+        })?;
     }
     Ok(())
+}
+
+/// The kernel's counters, as it prints them; nothing if it has none.
+fn stats() -> Result<String> {
+    STATS
+        .into_iter()
+        .filter(|file| Path::new(file).exists())
+        .map(|file| fs::read_to_string(file).with_context(|| format!("cannot read {file}")))
+        .collect()
 }
 
 /// The end of `text`.

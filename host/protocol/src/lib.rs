@@ -70,16 +70,15 @@ pub enum Event {
     },
     /// One measurement.
     Sample(Sample),
-    /// `/sys/kernel/debug/sched/{shared_runq,sis_filter}/stats`, read after each run, what the
-    /// kernel has of them. The counters go on counting: a run's share is the difference to the
-    /// event before.
+    /// `/sys/kernel/debug/sched/{shared_runq,sis_filter}/stats`, what the kernel has of them, one
+    /// after the other. The counters go on counting: a run's share is the difference.
     Stats {
-        /// The round, 0 after a warm-up.
-        round: u32,
         /// The features that were on.
         combo: Vec<String>,
-        /// The files, one after the other.
-        text: String,
+        /// Read before a counted run, with its features switched.
+        before: String,
+        /// Read after it.
+        after: String,
     },
     /// A line of a test's output. The results of the kernel's own KUnit suites, which ran at boot,
     /// come first, each suite as the test `kunit/<suite>`.

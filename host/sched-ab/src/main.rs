@@ -95,7 +95,9 @@ fn run(cli: Cli) -> Result<()> {
     let kernel_src = cli.common.kernel_src.as_deref();
     let jobs = cli.common.jobs.map(NonZeroUsize::get);
     match cli.command {
-        Cmd::Ab(options) => ab::run(&paths, &options, kernel_src, jobs)?,
+        Cmd::Ab(options) => {
+            ab::run(&paths, &options, kernel_src, jobs)?;
+        }
         Cmd::Shell(machine) => ab::shell(&paths, &machine, kernel_src, jobs)?,
         Cmd::Base => println!("{}", base::ensure(&paths, kernel_src)?.dir.display()),
         Cmd::Build { flavor } => {

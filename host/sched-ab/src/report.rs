@@ -12,7 +12,7 @@ use std::{
     time::SystemTime,
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use sched_ab_protocol::Hello;
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
@@ -182,6 +182,29 @@ impl Report {
             rows,
             commands,
         })
+    }
+
+    /// Checks that the features were off on the base and at work on each other side, as far as
+    /// the kernel's counters tell.
+    ///
+    /// # Errors
+    ///
+    /// When a counter rose on the base, or none did on another side, or there are none.
+    pub fn check_counters(&self) -> Result<()> {
+        for row in &self.rows {
+            let Pair { name, base, with } = row
+                .counters
+                .as_ref()
+                .context("the kernel has no counters")?;
+            if let Some((counter, _)) = base.iter().find(|&(_, &count)| count > 0) {
+                bail!("the counter {counter} rose with the features off");
+            }
+            ensure!(
+                with.values().any(|&count| count > 0),
+                "no counter rose with {name}"
+            );
+        }
+        Ok(())
     }
 
     /// The JSON, as `docs/report.schema.json` has it.
@@ -535,6 +558,24 @@ Counters, sum of the counted runs
 pulled     0         1234
 ";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn counters_tell_whether_features_were_at_work() {
+        for (base, with, wanted) in [
+            (Some(0), Some(3), None),
+            (
+                Some(1),
+                Some(3),
+                Some("the counter pulled rose with the features off"),
+            ),
+            (Some(0), Some(0), Some("no counter rose with A")),
+            (None, None, Some("the kernel has no counters")),
+        ] {
+            let report = report(2, &side(BASE, &SLOW, base), &[side("A", &FAST, with)]);
+            let cause = report.check_counters().err().map(|error| error.to_string());
+            assert_eq!(cause.as_deref(), wanted);
+        }
     }
 
     #[test]

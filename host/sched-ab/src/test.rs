@@ -44,27 +44,36 @@ pub fn run(paths: &Paths, kernel_src: Option<&Path>, jobs: Option<usize>, all: b
         offtest::run(paths, kernel_src, jobs).map(|()| "fair.o, core.o".to_owned())
     });
     let selftests = |guests| Ok(selftest::run(paths, kernel_src, jobs, guests)?.to_string());
-    let ab = |topo, rounds| {
+    let ab = |topo, rounds| -> Result<_> {
         let features = ["ab", "--features", "SHARED_RUNQ SIS_FILTER"];
         let machine = ["--topo", topo, "--rounds", rounds];
         let Ab { options } = Ab::try_parse_from(features.iter().chain(&machine))?;
-        ab::run(paths, &options, kernel_src, jobs)
-            .map(|()| format!("both features, {topo}, rounds: {rounds}"))
+        let report = ab::run(paths, &options, kernel_src, jobs)?;
+        report.check_counters()?;
+        Ok((
+            format!("both features, {topo}, rounds: {rounds}"),
+            report.text(),
+        ))
     };
     steps.run("KUnit and selftests on the debug kernel", || {
         selftests(selftest::SHORT)
     });
-    steps.run("make ab", || ab("2x4x1", "1"));
+    steps.run("make ab", || Ok(ab("2x4x1", "1")?.0));
     if all {
+        let mut tables = Vec::new();
         steps.run("KUnit and selftests, long", || selftests(selftest::LONG));
         for topo in ["2x4x1", "1x8x1", "4x2x1", "1x4x2"] {
-            steps.run("make ab, long", || ab(topo, "10"));
+            steps.run("make ab, long", || {
+                let (about, table) = ab(topo, "10")?;
+                tables.push(table);
+                Ok(about)
+            });
         }
         let date = exec::output(Command::new("date").args(["-u", "+%Y-%m-%d-%H%M%S"]))?;
         let dir = paths.out.join("test");
         fs::create_dir_all(&dir)?;
         let file = dir.join(format!("{}.txt", date.trim()));
-        fs::write(&file, &steps.text)?;
+        fs::write(&file, format!("{}\n{}", steps.text, tables.join("\n")))?;
         println!("result: {}", file.display());
     }
     steps.finish()
