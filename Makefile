@@ -13,7 +13,7 @@ $(commands):
 help:
 	@echo 'make ab           build, boot, and compare the features off and on'
 	@echo 'make test         what CI runs, in a guest and on the host'
-	@echo 'make test-all     everything, also what takes hours'
+	@echo 'make test-all     everything, 50 minutes more'
 	@echo 'make check        static checks only, seconds'
 	@echo 'make tree         compose the tree to edit it; prints where it is'
 	@echo 'make fold         write edits of that tree back to this repository'

@@ -45,7 +45,7 @@ enum Cmd {
     Build { flavor: Flavor },
     /// Runs what CI runs.
     Test,
-    /// Runs everything, also what takes hours, and keeps the result with its date.
+    /// Runs everything, 50 minutes more, and keeps the result with its date.
     TestAll,
     /// Runs the static checks only.
     Check,

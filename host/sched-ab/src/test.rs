@@ -15,7 +15,7 @@ use crate::{
     selftest, series, toolchain,
 };
 
-/// Runs the steps one after the other; `all` adds those that take hours, and a result file.
+/// Runs the steps one after the other; `all` adds those that take long, and a result file.
 ///
 /// # Errors
 ///

@@ -6,12 +6,12 @@
 
 /**
  * struct sis_filter - the overloaded CPUs of an LLC
- * @any: whether @cpus has a bit set; a hint
+ * @any: 1 if a CPU is in @cpus; may be 1 if none is
  * @cpus: a bit for each possible CPU, of which those of the LLC are used
  *
  * Part of &struct sched_domain_shared, from which it keeps a cache line's
- * distance: its writers are other CPUs at other times. All accesses are atomic;
- * the bit of a CPU is written under the lock of its runqueue, and read without.
+ * distance: its writers are other CPUs at other times. The bit of a CPU is
+ * written atomically and under the lock of its runqueue. Readers take no lock.
  */
 struct sis_filter {
 	unsigned long	any;
