@@ -3,7 +3,13 @@
 //! What `host/bootstrap` says when the machine lacks something. Programs that would look at or
 //! change this machine are replaced.
 
-use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
+use std::{
+    fs::{self, File},
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    process::Command,
+    time::SystemTime,
+};
 
 /// Runs `host/bootstrap` with an empty cache, the given programs (name and shell script) in front
 /// of all others, and the given environment; returns its one line on standard error.
@@ -11,8 +17,7 @@ fn bootstrap(programs: &[(&str, &str)], variables: &[(&str, &str)]) -> String {
     let dir = tempfile::tempdir().unwrap();
     let bin = dir.path().join("bin");
     fs::create_dir(&bin).unwrap();
-    let enough = ("df", "echo Avail; echo 100");
-    for (name, script) in [enough].iter().chain(programs) {
+    for (name, script) in [ENOUGH].iter().chain(programs) {
         let file = bin.join(name);
         fs::write(&file, format!("#!/bin/sh\n{script}\n")).unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
@@ -36,6 +41,7 @@ fn bootstrap(programs: &[(&str, &str)], variables: &[(&str, &str)]) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
+const ENOUGH: (&str, &str) = ("df", "echo Avail; echo 100");
 const NOTHING: (&str, &str) = ("dpkg-query", "exit 1");
 const ALL: (&str, &str) = (
     "dpkg-query",
@@ -103,4 +109,52 @@ fn wrong_variables() {
     );
     let line = bootstrap(&[ALL], &[("RUSTC", "no-such-rustc")]);
     assert_eq!(line, "sched-ab: RUSTC=no-such-rustc: no such program\n");
+}
+
+/// Two checkouts share the cache. Cargo would take the other one's program for up to date if the
+/// sources of this one are older.
+#[test]
+fn another_checkout() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = dir.path().join("cache");
+    for installed in ["rust-1.85/bin", "qemu-10", "bindgen-0.72.1/bin"] {
+        fs::create_dir_all(cache.join(installed)).unwrap();
+    }
+    let program = |path: &Path, script: &str| {
+        fs::write(path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    program(&cache.join("bindgen-0.72.1/bin/bindgen"), "");
+    // Space and packages are there, and cargo fails.
+    let bin = dir.path().join("bin");
+    fs::create_dir(&bin).unwrap();
+    for (name, script) in [ENOUGH, ALL, ("cargo", "exit 1")] {
+        program(&bin.join(name), script);
+    }
+    for name in ["a", "b"] {
+        fs::create_dir_all(dir.path().join(name).join("host")).unwrap();
+        let bootstrap = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bootstrap");
+        fs::copy(bootstrap, dir.path().join(name).join("host/bootstrap")).unwrap();
+    }
+    // Whether the sources look new to cargo after a run.
+    let built = |name: &str| {
+        let host = dir.path().join(name).join("host");
+        let source = host.join("main.rs");
+        let old = SystemTime::UNIX_EPOCH;
+        File::create(&source).unwrap().set_modified(old).unwrap();
+        let output = Command::new(host.join("bootstrap"))
+            .arg("doctor")
+            .env_clear()
+            .env("PATH", format!("{}:/usr/bin:/bin", bin.display()))
+            .env("SCHED_AB_CACHE", &cache)
+            .output()
+            .unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(error.contains("cannot build sched-ab"), "{error}");
+        source.metadata().unwrap().modified().unwrap() > old
+    };
+    assert_eq!(
+        ["a", "a", "b", "b", "a"].map(built),
+        [true, false, true, false, true]
+    );
 }
