@@ -11,6 +11,7 @@ use crate::{
     kbuild::{self, Flavor},
     offtest,
     paths::Paths,
+    series,
     toolchain::Toolchain,
 };
 
@@ -25,9 +26,12 @@ pub fn run(paths: &Paths) -> Result<()> {
     let mut keep = Vec::new();
     if let Some(base) = base::in_cache(paths)? {
         keep.push(base.dir.clone());
-        keep.push(base.tree.clone());
+        for base in [base.clone(), series::lab_base(&base)?] {
+            keep.push(series::manifest(&base)?);
+            keep.push(base.tree);
+        }
         let tools = Toolchain::find(paths)?;
-        for flavor in [Flavor::Release, Flavor::Debug] {
+        for flavor in [Flavor::Release, Flavor::Debug, Flavor::Lab] {
             keep.push(kbuild::obj(paths, &base, &tools, flavor)?);
         }
         keep.extend(offtest::objs(paths, &base, &tools)?);

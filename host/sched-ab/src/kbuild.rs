@@ -23,13 +23,15 @@ use crate::{
     toolchain::Toolchain,
 };
 
-/// Which of the two kernels.
+/// Which kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Flavor {
     /// The one that is measured.
     Release,
     /// The one that is tested.
     Debug,
+    /// The one that the lab runs in a simulated machine, with changes of its own.
+    Lab,
 }
 
 impl Flavor {
@@ -38,6 +40,7 @@ impl Flavor {
         match self {
             Self::Release => "release",
             Self::Debug => "debug",
+            Self::Lab => "lab",
         }
     }
 
@@ -46,6 +49,7 @@ impl Flavor {
         match self {
             Self::Release => 2020,
             Self::Debug => 2150,
+            Self::Lab => 2100,
         }
     }
 }
@@ -87,7 +91,13 @@ pub fn image(
 ) -> Result<Image> {
     let base = base::ensure(paths, kernel_src)?;
     let _lock = lock(paths)?;
-    series::compose(paths, &base)?;
+    let base = match flavor {
+        Flavor::Lab => series::compose_lab(paths, &base)?,
+        Flavor::Release | Flavor::Debug => {
+            series::compose(paths, &base)?;
+            base
+        }
+    };
     check(&base.tree)?;
     build(paths, &base, flavor, jobs)
 }

@@ -13,10 +13,12 @@ mod source;
 mod tests;
 mod tree;
 
+use std::path::PathBuf;
+
 use anyhow::Result;
 
 use crate::{base::Base, paths::Paths};
-use compose::Author;
+use compose::{Author, beside, sync};
 pub use emit::emit;
 pub use tree::{Folded, fold, tree};
 
@@ -43,6 +45,35 @@ pub fn compose(paths: &Paths, base: &Base) -> Result<Composed> {
     let commits = compose::build(&source, base, &AUTHOR)?;
     Ok(Composed {
         patches: source.patches.len(),
-        changed: compose::sync(base, &commits.files)?,
+        changed: sync(base, &commits.files)?,
     })
+}
+
+/// Makes the tree of the lab's kernel, of which the result is the base: the base with the series
+/// and with `host/lab/*.diff`, which suit only the simulated machine. The caller holds the lock of
+/// the cache.
+///
+/// # Errors
+///
+/// As [`compose`].
+pub fn compose_lab(paths: &Paths, base: &Base) -> Result<Base> {
+    let source = source::Source::load(&paths.repo, base)?;
+    let mut commits = compose::build(&source, base, &AUTHOR)?;
+    compose::add(&mut commits, base, &source::lab(&paths.repo)?)?;
+    let lab = lab_base(base)?;
+    sync(&lab, &commits.files)?;
+    Ok(lab)
+}
+
+/// `base` with the place of the lab's tree.
+pub(crate) fn lab_base(base: &Base) -> Result<Base> {
+    Ok(Base {
+        tree: beside(&base.tree, "-lab")?,
+        ..base.clone()
+    })
+}
+
+/// What `base.tree` differs in from the base, as a list next to it.
+pub(crate) fn manifest(base: &Base) -> Result<PathBuf> {
+    beside(&base.tree, ".manifest")
 }

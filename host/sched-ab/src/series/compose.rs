@@ -76,6 +76,27 @@ pub(super) fn build(source: &Source, base: &Base, author: &Author<'_>) -> Result
     })
 }
 
+/// Adds `diffs`, each in files of `base` or of the series, to what `commits` leave behind.
+pub(super) fn add(commits: &mut Commits, base: &Base, diffs: &[Diff]) -> Result<()> {
+    let git = &commits.git;
+    for diff in diffs {
+        for path in &diff.paths {
+            let there = git.dir.join(path);
+            let pristine = base.dir.join(path);
+            if !exists(&there) && exists(&pristine) {
+                File::read(&pristine)?.write(&there)?;
+            }
+        }
+        let what = format!("the base {} with the series", base.version);
+        apply(git, diff, &[]).map_err(|cause| diff.refused(&what, &cause))?;
+        for path in &diff.paths {
+            let file = File::read(&git.dir.join(path))?;
+            commits.files.insert(path.clone(), Some(file));
+        }
+    }
+    Ok(())
+}
+
 /// A temporary folder of ours.
 pub(super) fn temp() -> Result<TempDir> {
     let dir = tempfile::Builder::new().prefix("sched-ab-").tempdir();
@@ -255,7 +276,7 @@ fn diff_text(git: &Git, from: &str, to: &str, paths: &[String]) -> Result<Vec<u8
 /// comes back gets a new time too: its old one would be older than the objects built from the
 /// edited text, and make would keep these.
 pub(super) fn sync(base: &Base, files: &BTreeMap<String, Option<File>>) -> Result<usize> {
-    let manifest = beside(&base.tree, ".manifest")?;
+    let manifest = super::manifest(base)?;
     if !base.tree.is_dir() {
         let temp = beside(&base.tree, ".new")?;
         copy(&base.dir, &temp, "-al")?;

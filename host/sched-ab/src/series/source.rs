@@ -20,6 +20,9 @@ pub(super) const OVERLAY: [&str; 5] = ["kernel", "include", "rust", "tools", "Do
 /// The cover letter, which is no patch.
 pub(super) const COVER: &str = "series/0000-cover-letter.msg";
 
+/// Where the diffs of the lab are.
+const LAB: &str = "host/lab";
+
 /// The start of a line that names a file that a patch adds.
 const LINE: &str = "Overlay: ";
 
@@ -90,6 +93,17 @@ impl Diff {
         let place = place.unwrap_or(cause);
         anyhow::anyhow!("{} does not apply to {what}: {place}", self.name)
     }
+}
+
+/// Changes that only the lab's kernel has, in the order of their names.
+pub(super) fn lab(root: &Path) -> Result<Vec<Diff>> {
+    let diffs = names(&root.join(LAB))?.into_iter();
+    diffs
+        .map(|name| {
+            ensure!(name.ends_with(".diff"), "{LAB}/{name} is no .diff");
+            Diff::load(root, format!("{LAB}/{name}"))
+        })
+        .collect()
 }
 
 /// The whole series.

@@ -14,7 +14,7 @@ use std::{
 };
 
 use super::{
-    compose, emit, fold,
+    compose, compose_lab, emit, fold,
     git::Git,
     source::{slug, walk},
     tree,
@@ -708,4 +708,36 @@ fn slugs_are_short_and_plain() {
     ] {
         assert_eq!(slug(subject), expected);
     }
+}
+
+#[test]
+fn the_lab_has_a_tree_of_its_own() {
+    let lab = Lab::new();
+    let core = "kernel/sched/core.c";
+    let diff = |path: &str, line: &str| {
+        format!("Why.\n\n--- a/{path}\n+++ b/{path}\n@@ -1,2 +1,2 @@\n-{line}\n+lab\n {{\n")
+    };
+    let repo = &lab.paths.repo;
+    put(repo, "host/lab/core.diff", &diff(core, "line 1"));
+    put(repo, "host/lab/hook.diff", &diff(HOOK, "line 1"));
+    lab.compose();
+    let (pristine, composed) = (snapshot(&lab.base.dir), snapshot(&lab.base.tree));
+    let tree = compose_lab(&lab.paths, &lab.base).unwrap().tree;
+    assert_ne!(tree, lab.base.tree);
+    assert!(get(&tree, core).starts_with("lab\n{\n"));
+    let hook = get(&tree, HOOK);
+    assert!(hook.starts_with("lab\n{\n") && hook.contains("line 20\nhook();\n"));
+    assert!(snapshot(&lab.base.dir) == pristine && snapshot(&lab.base.tree) == composed);
+
+    fs::remove_file(repo.join("host/lab/core.diff")).unwrap();
+    compose_lab(&lab.paths, &lab.base).unwrap();
+    assert!(get(&tree, core) == get(&lab.base.dir, core));
+
+    put(repo, "host/lab/hook.diff", &diff(HOOK, "line 7"));
+    let refused = error(compose_lab(&lab.paths, &lab.base));
+    assert!(
+        refused.starts_with("host/lab/hook.diff does not apply to the base 7.3.4 with the series")
+    );
+    put(repo, "host/lab/README", "");
+    assert!(error(compose_lab(&lab.paths, &lab.base)).contains("host/lab/README is no .diff"));
 }
