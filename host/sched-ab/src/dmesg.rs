@@ -12,8 +12,9 @@ use crate::paths::Paths;
 /// The argued list, in the checkout.
 const ALLOWED: &str = "docs/dmesg-allowed.txt";
 
-/// How many offending lines an error repeats.
-const SHOWN: usize = 5;
+/// How many lines of the log an error repeats, from the first complaint on: a trace and what led
+/// to it, also for who has only the error.
+const SHOWN: usize = 60;
 
 /// What the kernel's complaints contain.
 const COMPLAINTS: &[&str] = &[
@@ -63,7 +64,7 @@ const COMPLAINTS: &[&str] = &[
 ///
 /// # Errors
 ///
-/// When it does: the error shows the first of them; or when a file cannot be read.
+/// When it does: the error shows the log from there on; or when a file cannot be read.
 pub fn check(paths: &Paths, log: &Path) -> Result<()> {
     let list = paths.repo.join(ALLOWED);
     let text = fs::read_to_string(&list).with_context(|| format!("cannot read {ALLOWED}"))?;
@@ -71,23 +72,25 @@ pub fn check(paths: &Paths, log: &Path) -> Result<()> {
     let text = fs::read(log).with_context(|| format!("cannot read {}", log.display()))?;
     let text = String::from_utf8_lossy(&text);
     let complaints = complaints(&text, &allowed);
-    if complaints.is_empty() {
+    let Some(&(first, _)) = complaints.first() else {
         return Ok(());
-    }
+    };
+    let shown: Vec<_> = text.lines().map(str::trim_end).skip(first).collect();
     bail!(
         "the guest's kernel complains ({} lines):\n  {}\n  log: {}",
         complaints.len(),
-        complaints[..complaints.len().min(SHOWN)].join("\n  "),
+        shown[..shown.len().min(SHOWN)].join("\n  "),
         log.display()
     );
 }
 
-/// The lines of `log` with a complaint that `allowed` does not have.
-fn complaints<'a>(log: &'a str, allowed: &[String]) -> Vec<&'a str> {
+/// The lines of `log`, by number from 0, with a complaint that `allowed` does not have.
+fn complaints<'a>(log: &'a str, allowed: &[String]) -> Vec<(usize, &'a str)> {
     log.lines()
         .map(str::trim_end)
-        .filter(|line| COMPLAINTS.iter().any(|text| line.contains(text)))
-        .filter(|line| !allowed.iter().any(|entry| line.contains(entry)))
+        .enumerate()
+        .filter(|(_, line)| COMPLAINTS.iter().any(|text| line.contains(text)))
+        .filter(|(_, line)| !allowed.iter().any(|entry| line.contains(entry)))
         .collect()
 }
 
@@ -126,7 +129,7 @@ mod tests {
     fn complaints_are_found() {
         let found = complaints(LOG, &[]);
         assert_eq!(found.len(), 4);
-        assert_eq!(found[1], "[    1.1] Call Trace:");
+        assert_eq!(found[1], (2, "[    1.1] Call Trace:"));
         assert!(complaints("[ 0.0] BUG: x", &[]).len() == 1);
         assert!(complaints("[ 0.0] Run /init as init process", &[]).is_empty());
     }
@@ -136,7 +139,7 @@ mod tests {
         let allowed = parse("# comment\n\nWARNING: CPU: 1\n    Because.\n").unwrap();
         let found = complaints(LOG, &allowed);
         assert_eq!(found.len(), 3);
-        assert!(found[0].contains("Call Trace"));
+        assert!(found[0].1.contains("Call Trace"));
     }
 
     #[test]
@@ -157,6 +160,8 @@ mod tests {
         fs::write(&log, LOG).unwrap();
         let error = check(&paths, &log).unwrap_err().to_string();
         assert!(error.contains("(4 lines)") && error.contains("fair.c:1"));
+        // From the first complaint on, and what is none as well.
+        assert!(!error.contains("Linux version") && error.contains("Hierarchical"));
         assert!(error.contains(&log.display().to_string()));
     }
 }
