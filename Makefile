@@ -5,13 +5,17 @@
 # Variables given on the command line reach the tool as environment.
 commands := ab test test-all check tree fold series shell menuconfig doctor clean
 
-.PHONY: help $(commands)
+.PHONY: help lab $(commands)
 
 $(commands):
 	@host/bootstrap $@
 
+lab:
+	@host/bootstrap run
+
 help:
 	@echo 'make ab           build, boot, and compare the features off and on'
+	@echo 'make lab          the same in a simulated machine: numbers that repeat'
 	@echo 'make test         what CI runs, in a guest and on the host'
 	@echo 'make test-all     everything, 50 minutes more'
 	@echo 'make check        static checks only, seconds'
@@ -24,9 +28,9 @@ help:
 	@echo 'make clean        remove what the cache does not need any more'
 	@echo
 	@echo 'FEATURES="SHARED_RUNQ"  features to compare: all off, then each combination'
-	@echo 'WORKLOAD=hackbench ARGS=  what runs, and its arguments'
-	@echo 'ROUNDS=5                how many times each side runs'
-	@echo 'TOPO=2x4x1              the guest: LLCs x cores x threads'
+	@echo 'WORKLOAD=hackbench ARGS=  what runs, and its arguments; make lab: WORKLOADS='
+	@echo 'ROUNDS=5                how many times each side runs; make lab: 20'
+	@echo 'TOPO=2x4x1              the guest: LLCs x cores x threads; make lab: 2x8x1'
 	@echo 'JOBS=                   jobs of a build; all CPUs by default'
 	@echo 'KERNEL_SRC=             a 7.3 tree or tarball to use as the base; it is copied'
 	@echo 'RUSTC=                  another rustc for the kernel'

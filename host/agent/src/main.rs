@@ -6,7 +6,9 @@
 //! event and a power-off.
 
 mod machine;
+mod place;
 mod run;
+mod schedstat;
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -27,7 +29,10 @@ use nix::{
 };
 use sched_ab_protocol::{Event, HEARTBEAT_S, PLAN, Plan, Sample, Status};
 
-use crate::run::{Io, Run};
+use crate::{
+    place::Place,
+    run::{Io, Run},
+};
 
 /// The counters of the shared runqueues and of the filter.
 const STATS: [&str; 2] = [
@@ -126,13 +131,31 @@ fn agent() -> Result<()> {
             command,
             workload,
             timeout_s,
+            seeds,
         } => {
+            if let Some(seeds) = &seeds {
+                place::keep_off(&seeds.cpus)?;
+                let all = seeds.cpus.len();
+                for busy in [1, 2, all / 2, all] {
+                    let nanoseconds = place::speed(&seeds.cpus[..busy.min(all)])?;
+                    port.send(&Event::Speed { nanoseconds })?;
+                }
+            }
             for round in 0..=rounds {
+                let place = seeds.as_ref().map(|seeds| Place::new(seeds, round));
                 for combo in &combos {
                     for feature in &features {
                         machine::set_feature(feature, combo.contains(feature))?;
                     }
-                    compare(&mut port, round, combo, &command, &workload, timeout_s)?;
+                    let run = Compared {
+                        round,
+                        combo,
+                        command: &command,
+                        workload: &workload,
+                        timeout_s,
+                        place: place.as_ref(),
+                    };
+                    run.run(&mut port)?;
                 }
             }
         }
@@ -157,61 +180,82 @@ fn agent() -> Result<()> {
 }
 
 /// One run of the workload; in round 0 it only warms up.
-fn compare(
-    port: &mut Port,
+struct Compared<'a> {
     round: u32,
-    combo: &[String],
-    command: &[String],
-    workload: &str,
+    combo: &'a [String],
+    command: &'a [String],
+    workload: &'a str,
     timeout_s: u64,
-) -> Result<()> {
-    let mut output = String::new();
-    let timeout = Some(Duration::from_secs(timeout_s));
-    let before = stats()?;
-    let Run { status, wall } = run::run(port, command, timeout, Io::Lines, |_, line| {
-        output.push_str(line);
-        output.push('\n');
-        if output.len() > 2 * TAIL {
-            output = tail(&output).to_owned();
+    place: Option<&'a Place>,
+}
+
+impl Compared<'_> {
+    fn run(&self, port: &mut Port) -> Result<()> {
+        let Self {
+            round,
+            combo,
+            command,
+            workload,
+            timeout_s,
+            place,
+        } = *self;
+        let mut output = String::new();
+        let timeout = Some(Duration::from_secs(timeout_s));
+        if let Some(place) = place {
+            thread::sleep(place.delay);
+        }
+        let schedstat = || match place {
+            Some(place) => schedstat::read(&place.cpus),
+            None => Ok(schedstat::Counters::new()),
+        };
+        let (before, schedstat_before) = (stats()?, schedstat()?);
+        let Run { status, wall } =
+            run::run(port, command, place, timeout, Io::Lines, |_, line| {
+                output.push_str(line);
+                output.push('\n');
+                if output.len() > 2 * TAIL {
+                    output = tail(&output).to_owned();
+                }
+                Ok(())
+            })?;
+        let output = tail(&output);
+        let when = match round {
+            0 => "when warming up".to_owned(),
+            round => format!("in round {round}"),
+        };
+        match status {
+            Status::Exit(0) => {}
+            Status::TimedOut => bail!("{workload} ran for more than {timeout_s} s {when}"),
+            Status::Exit(code) => {
+                bail!(
+                    "{workload} failed with status {code} {when}: {}",
+                    output.trim()
+                );
+            }
+            Status::Signal(signal) => bail!("{workload} was killed by signal {signal} {when}"),
+        }
+        let (schedstat_after, after) = (schedstat()?, stats()?);
+        let combo = combo.to_vec();
+        if round == 0 {
+            return port.send(&Event::Warmup { combo, wall });
+        }
+        port.send(&Event::Sample(Sample {
+            round: place.map_or(round, |place| place.seed),
+            combo: combo.clone(),
+            value: reported_time(output).unwrap_or(wall),
+            wall,
+            output: output.to_owned(),
+        }))?;
+        if !after.is_empty() {
+            port.send(&Event::Stats {
+                combo,
+                before,
+                after,
+                schedstat: schedstat::rise(&schedstat_before, &schedstat_after),
+            })?;
         }
         Ok(())
-    })?;
-    let output = tail(&output);
-    let when = match round {
-        0 => "when warming up".to_owned(),
-        round => format!("in round {round}"),
-    };
-    match status {
-        Status::Exit(0) => {}
-        Status::TimedOut => bail!("{workload} ran for more than {timeout_s} s {when}"),
-        Status::Exit(code) => {
-            bail!(
-                "{workload} failed with status {code} {when}: {}",
-                output.trim()
-            );
-        }
-        Status::Signal(signal) => bail!("{workload} was killed by signal {signal} {when}"),
     }
-    let after = stats()?;
-    let combo = combo.to_vec();
-    if round == 0 {
-        return port.send(&Event::Warmup { combo, wall });
-    }
-    port.send(&Event::Sample(Sample {
-        round,
-        combo: combo.clone(),
-        value: reported_time(output).unwrap_or(wall),
-        wall,
-        output: output.to_owned(),
-    }))?;
-    if !after.is_empty() {
-        port.send(&Event::Stats {
-            combo,
-            before,
-            after,
-        })?;
-    }
-    Ok(())
 }
 
 /// The kernel's counters, as it prints them; nothing if it has none.
@@ -273,7 +317,7 @@ fn test(port: &mut Port, command: &[String], timeout_s: u64) -> Result<()> {
         test.push_str(argument);
     }
     let timeout = Some(Duration::from_secs(timeout_s));
-    let Run { status, .. } = run::run(port, command, timeout, Io::Lines, |port, line| {
+    let Run { status, .. } = run::run(port, command, None, timeout, Io::Lines, |port, line| {
         let (test, line) = (test.clone(), line.to_owned());
         port.send(&Event::Tap { test, line })
     })?;
@@ -289,7 +333,7 @@ fn shell(port: &mut Port) -> Result<()> {
     for (arguments, stdio) in steps {
         let command = [&["/bin/busybox"], arguments].concat();
         let command: Vec<_> = command.into_iter().map(str::to_owned).collect();
-        run::run(port, &command, None, stdio, |_, _| Ok(()))?;
+        run::run(port, &command, None, None, stdio, |_, _| Ok(()))?;
     }
     Ok(())
 }

@@ -24,7 +24,7 @@ use nix::{
 };
 use sched_ab_protocol::{Event, HEARTBEAT_S, Status};
 
-use crate::Port;
+use crate::{Port, place::Place};
 
 /// How long killed processes may take to go: much longer than exiting takes under TCG.
 const KILL: Duration = Duration::from_secs(60);
@@ -51,11 +51,12 @@ pub enum Io {
     Console,
 }
 
-/// Runs `command` until it ends or `timeout` has passed. When it returns, no process is left but
+/// Runs `command`, at `place` if there is one, until it ends or `timeout` has passed. When it returns, no process is left but
 /// the agent.
 pub fn run(
     port: &mut Port,
     command: &[String],
+    place: Option<&Place>,
     timeout: Option<Duration>,
     stdio: Io,
     mut line: impl FnMut(&mut Port, &str) -> Result<()>,
@@ -66,7 +67,7 @@ pub fn run(
         partial: Vec::new(),
     };
     let start = Instant::now();
-    let child = spawn(command, stdio, writer)?;
+    let child = spawn(command, place, stdio, writer)?;
     let exit = pidfd(child)?;
     let mut told = start;
     let mut timed_out = false;
@@ -114,7 +115,7 @@ pub fn run(
     Ok(status)
 }
 
-fn spawn(command: &[String], stdio: Io, output: OwnedFd) -> Result<Pid> {
+fn spawn(command: &[String], place: Option<&Place>, stdio: Io, output: OwnedFd) -> Result<Pid> {
     let (name, arguments) = command.split_first().context("an empty command")?;
     let mut program = Command::new(name);
     program
@@ -138,6 +139,9 @@ fn spawn(command: &[String], stdio: Io, output: OwnedFd) -> Result<Pid> {
                 .stderr(console)
         }
     };
+    if let Some(place) = place {
+        place.put(&mut program)?;
+    }
     let child = program
         .spawn()
         .with_context(|| format!("cannot start {name} in the guest"))?;

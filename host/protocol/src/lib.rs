@@ -6,6 +6,8 @@
 //! [`Event`] a line, as JSON, on its second serial port. The last event is [`Event::Done`] or
 //! [`Event::Error`]; a guest that stops without one of them failed.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 /// Where the agent finds its plan.
@@ -37,6 +39,8 @@ pub enum Plan {
         workload: String,
         /// After this many seconds a run has failed.
         timeout_s: u64,
+        /// In a simulated machine, which does the same again and again: what differs by round.
+        seeds: Option<Seeds>,
     },
     /// Runs test programs that print TAP.
     Tests {
@@ -52,6 +56,18 @@ pub enum Plan {
     Shell,
 }
 
+/// How the rounds in a simulated machine differ. A seed gives the CPU that a run starts on and how
+/// long it waits before; all sides of a round have the same.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Seeds {
+    /// The seed of the first round, at least 1; the next round has the next one. The warm-up has
+    /// seed 0.
+    pub first: u32,
+    /// The CPUs that runs may use. The agent stays on the others.
+    pub cpus: Vec<u32>,
+}
+
 /// What the agent tells.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case", deny_unknown_fields)]
@@ -60,6 +76,12 @@ pub enum Event {
     Hello(Hello),
     /// Nothing new, but the agent runs.
     Alive,
+    /// What a fixed loop took, in nanoseconds, on some CPUs that ran it at once: the first ones, in
+    /// the order of [`Seeds::cpus`]. Comes before the first run, with 1, 2, half and all CPUs.
+    Speed {
+        /// One for each.
+        nanoseconds: Vec<u64>,
+    },
     /// A run before the first round, which is not counted: the first run pays for cold caches,
     /// and under TCG for the translation of every block it executes.
     Warmup {
@@ -79,6 +101,8 @@ pub enum Event {
         before: String,
         /// Read after it.
         after: String,
+        /// By how much the scheduler's own statistics rose on the measured CPUs, with seeds only.
+        schedstat: BTreeMap<String, u64>,
     },
     /// A line of a test's output. The results of the kernel's own KUnit suites, which ran at boot,
     /// come first, each suite as the test `kunit/<suite>`.
@@ -127,7 +151,7 @@ pub struct Hello {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sample {
-    /// The round, from 1.
+    /// The round, from 1; with seeds, the seed.
     pub round: u32,
     /// The features that were on.
     pub combo: Vec<String>,

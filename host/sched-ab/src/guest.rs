@@ -31,7 +31,7 @@ use nix::{
 use sched_ab_protocol::{Event, Hello, Plan};
 use sha2::{Digest, Sha256};
 
-use crate::{exec, initramfs, paths::Paths};
+use crate::{exec, initramfs, paths::Paths, sim::Machine};
 
 const KVM: &str = "/dev/kvm";
 
@@ -124,14 +124,17 @@ pub enum Accel {
         /// One thread for each of the guest's CPUs; else one thread runs them in turn.
         parallel: bool,
     },
+    /// QEMU's translator as the deterministic machine of [`crate::sim`].
+    Sim,
 }
 
 impl Accel {
-    /// The name in a report: `kvm` or `tcg`.
+    /// The name in a report: `kvm`, `tcg` or `sim`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Kvm => "kvm",
             Self::Tcg { .. } => "tcg",
+            Self::Sim => "sim",
         }
     }
 
@@ -139,7 +142,7 @@ impl Accel {
     /// of times under load, which ended in `Oops: int3` in QEMU 10.0, too.
     pub fn in_turn(self) -> Self {
         match self {
-            Self::Kvm => self,
+            Self::Kvm | Self::Sim => self,
             Self::Tcg { .. } => Self::Tcg { parallel: false },
         }
     }
@@ -150,6 +153,8 @@ impl Accel {
             Self::Kvm => "kvm",
             Self::Tcg { parallel: true } => "tcg,thread=multi",
             Self::Tcg { parallel: false } => "tcg,thread=single",
+            // Each of many CPUs ends its turns at any instruction, for which QEMU translates anew.
+            Self::Sim => "tcg,thread=single,tb-size=1024",
         }
     }
 
@@ -237,7 +242,7 @@ pub struct Vm<'a> {
     pub image: &'a Path,
     /// The root file system without the plan, from [`initramfs::archive`].
     pub archive: &'a [u8],
-    /// The machine.
+    /// The machine; of a simulated one, what is measured.
     pub topo: Topo,
     /// What executes it.
     pub accel: Accel,
@@ -271,7 +276,10 @@ impl<'a> Vm<'a> {
             accel,
             log,
             append: String::new(),
-            online: topo.cpus(),
+            online: match accel {
+                Accel::Sim => Machine::new(topo).cpus(),
+                _ => topo.cpus(),
+            },
             quiet: QUIET,
             boot: BOOT,
         }
@@ -419,8 +427,23 @@ impl<'a> Vm<'a> {
         // time the delay loop on each CPU, again and again when late; a value given instead, for
         // a TSC of 4 GHz, only makes the few delays of a boot longer on a slower one.
         let mut append =
-            "console=ttyS0 ignore_loglevel panic=-1 oops=panic no_timer_check lpj=4000000"
-                .to_owned();
+            "console=ttyS0 ignore_loglevel panic=-1 oops=panic no_timer_check".to_owned();
+        let machine = match self.accel {
+            Accel::Sim => {
+                let machine = Machine::new(self.topo);
+                append.push_str(" lpj=1000000 ");
+                append.push_str(&machine.append());
+                machine.options()
+            }
+            _ => {
+                append.push_str(" lpj=4000000");
+                let smp = format!(
+                    "{},sockets={llcs},cores={cores},threads={threads}",
+                    self.topo.cpus()
+                );
+                ["-cpu", "max", "-smp", &smp].map(str::to_owned).to_vec()
+            }
+        };
         if !self.append.is_empty() {
             append.push(' ');
             append.push_str(&self.append);
@@ -429,18 +452,10 @@ impl<'a> Vm<'a> {
         command
             .args(["-nodefaults", "-no-user-config", "-display", "none"])
             // With `panic=-1` a panic reboots at once, which here ends QEMU.
-            .args(["-no-reboot", "-machine", "q35", "-cpu", "max"])
-            .args([
-                "-accel",
-                self.accel.option(),
-                "-m",
-                &MEMORY_MIB.to_string(),
-                "-smp",
-            ])
-            .arg(format!(
-                "{},sockets={llcs},cores={cores},threads={threads}",
-                self.topo.cpus()
-            ))
+            .args(["-no-reboot", "-machine", "q35"])
+            .args(["-accel", self.accel.option()])
+            .args(["-m", &MEMORY_MIB.to_string()])
+            .args(machine)
             .arg("-kernel")
             .arg(self.image)
             .args(["-initrd", initrd, "-append", &append])

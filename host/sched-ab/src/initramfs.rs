@@ -22,24 +22,33 @@ const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
 /// host's own build scripts and procedural macros.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
+/// The package and the program of the agent.
+const AGENT: &str = "sched-ab-agent";
+
 /// Builds the agent, static, and returns its path.
 ///
 /// # Errors
 ///
 /// When the build fails.
 pub fn agent(paths: &Paths) -> Result<PathBuf> {
+    build(paths, AGENT)
+}
+
+/// Builds a program of this workspace, static, and returns its path.
+///
+/// # Errors
+///
+/// When the build fails.
+pub fn build(paths: &Paths, package: &str) -> Result<PathBuf> {
     let mut command = toolchain::cargo(paths);
     command
         .args(["build", "--release", "--locked", "--target", TARGET])
-        .args(["--package", "sched-ab-agent"])
+        .args(["--package", package])
         .env("RUSTFLAGS", "-C target-feature=+crt-static");
-    let log = paths.cache_dir("guest")?.join("agent.log");
-    exec::logged(&mut command, &log, |_| {}).context("cannot build the guest's agent")?;
-    Ok(paths
-        .cache
-        .join("target")
-        .join(TARGET)
-        .join("release/sched-ab-agent"))
+    let log = paths.cache_dir("guest")?.join(format!("{package}.log"));
+    exec::logged(&mut command, &log, |_| {}).with_context(|| format!("cannot build {package}"))?;
+    let dir = paths.cache.join("target").join(TARGET).join("release");
+    Ok(dir.join(package))
 }
 
 /// Finds a program in `PATH`; `package` is the Debian package that has it, for the error.

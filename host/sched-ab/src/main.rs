@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand};
 use sched_ab::{
     ab, base, check, clean, doctor,
     kbuild::{self, Flavor},
-    offtest,
+    lab, offtest,
     paths::Paths,
     series, test,
 };
@@ -37,6 +37,16 @@ struct Common {
 enum Cmd {
     /// Boots the release kernel and compares features off and on.
     Ab(ab::Options),
+    /// Compares features in a simulated machine: the same numbers on any host.
+    Run {
+        #[command(flatten)]
+        options: lab::Options,
+        /// Go on with the run in this folder, with its options
+        #[arg(long, value_name = "FOLDER")]
+        resume: Option<PathBuf>,
+    },
+    /// Reports anew what a run in this folder has measured so far.
+    Report { folder: PathBuf },
     /// Gives a shell in the release kernel.
     Shell(ab::Machine),
     /// Fetches the base kernel and prints where it is.
@@ -98,6 +108,10 @@ fn run(cli: Cli) -> Result<()> {
         Cmd::Ab(options) => {
             ab::run(&paths, &options, kernel_src, jobs)?;
         }
+        Cmd::Run { options, resume } => {
+            lab::run(&paths, &options, resume.as_deref(), kernel_src, jobs)?;
+        }
+        Cmd::Report { folder } => print!("{}", lab::report(&folder)?.text),
         Cmd::Shell(machine) => ab::shell(&paths, &machine, kernel_src, jobs)?,
         Cmd::Base => println!("{}", base::ensure(&paths, kernel_src)?.dir.display()),
         Cmd::Build { flavor } => {

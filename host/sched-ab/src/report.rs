@@ -17,8 +17,9 @@ use sched_ab_protocol::Hello;
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
 use crate::{
-    stats::{ALPHA, Summary, fewest_pairs, holm, rank_sum, smallest_p},
-    workload::Workload,
+    guest::Topo,
+    stats::{ALPHA, Modes, Summary, fewest_pairs, holm, modes, rank_sum, smallest_p},
+    workload::{Better, Metric, TIME, Value, Workload},
 };
 
 /// The version of the JSON.
@@ -38,8 +39,13 @@ const NOISY_PCT: f64 = 5.0;
 pub struct Setting {
     /// The release of the kernel.
     pub kernel: String,
-    /// `kvm` or `tcg`.
+    /// `kvm`, `tcg` or `sim`.
     pub accel: String,
+    /// How many times a guest booted.
+    pub boots: usize,
+    /// In a simulated machine, by how much its slowest CPU is slower than its fastest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub speed_spread_pct: Option<f64>,
     /// The CPUs of the host that QEMU may use.
     pub host_cpus: usize,
     /// The CPUs as the guest sees them.
@@ -76,6 +82,19 @@ impl From<&Hello> for Topology {
     }
 }
 
+impl Topology {
+    /// What is measured of a simulated machine: all but the first LLC, which is for housekeeping.
+    pub fn measured(hello: &Hello, topo: Topo) -> Self {
+        Self {
+            llcs: topo.llcs as usize,
+            cores: topo.cores,
+            threads: hello.threads,
+            cpus: topo.cpus(),
+            llc_cpus: hello.llcs.iter().skip(1).cloned().collect(),
+        }
+    }
+}
+
 /// Kernel counters by name.
 pub type Counters = BTreeMap<String, u64>;
 
@@ -84,13 +103,69 @@ pub type Counters = BTreeMap<String, u64>;
 pub struct Side {
     /// The features that were on, [`BASE`] when none.
     pub name: String,
-    /// The results in the order of the rounds.
-    pub samples: Vec<f64>,
+    /// The results of each metric in the order of the rounds.
+    pub results: Vec<(Metric, Vec<f64>)>,
     /// By how much the kernel's counters rose in all counted runs; empty if it has none.
     pub counters: Counters,
+    /// The same of the scheduler's own statistics, if they were read.
+    pub schedstat: Counters,
 }
 
-/// A comparison of one workload.
+impl Side {
+    /// Adds what a run gave.
+    ///
+    /// # Errors
+    ///
+    /// When it gave other metrics than the one before.
+    pub fn add(&mut self, values: Vec<Value>) -> Result<()> {
+        if self.results.is_empty() {
+            let metrics = values
+                .iter()
+                .map(|value| (value.metric.clone(), Vec::new()));
+            self.results = metrics.collect();
+        }
+        ensure!(
+            values.len() == self.results.len(),
+            "{} results of {}, but {} before",
+            values.len(),
+            self.name,
+            self.results.len()
+        );
+        for (value, (metric, samples)) in values.into_iter().zip(&mut self.results) {
+            ensure!(
+                value.metric == *metric,
+                "a result {} of {} instead of {}",
+                value.metric.name,
+                self.name,
+                metric.name
+            );
+            samples.push(value.value);
+        }
+        Ok(())
+    }
+}
+
+/// What one workload gave.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    workload: String,
+    args: String,
+    /// The base first.
+    sides: Vec<Side>,
+}
+
+impl Measured {
+    /// The results of `workload` with `args`; the first of `sides` is the base.
+    pub fn new(workload: &Workload, args: &[String], sides: Vec<Side>) -> Self {
+        Self {
+            workload: workload.name.to_owned(),
+            args: shell_words::join(args),
+            sides,
+        }
+    }
+}
+
+/// A comparison of some workloads.
 #[derive(Debug, Serialize)]
 pub struct Report {
     schema: u32,
@@ -103,18 +178,50 @@ pub struct Report {
 /// One combination of features against the base.
 #[derive(Debug, Serialize)]
 struct Row {
-    workload: &'static str,
+    workload: String,
     args: String,
-    unit: &'static str,
-    better: &'static str,
+    metric: String,
+    unit: String,
+    better: Better,
     samples: Pair<Vec<f64>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     counters: Option<Pair<Counters>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    schedstat: Option<Pair<Counters>>,
     change_pct: f64,
     p: f64,
     significant: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    modes: Option<RowModes>,
     #[serde(skip)]
     summary: Pair<Summary>,
+}
+
+/// Two modes that the samples of one side have, of that side where they are farthest apart.
+#[derive(Debug, Serialize)]
+struct RowModes {
+    cut: f64,
+    ashman_d: f64,
+    /// How many samples of each side are in the worse one.
+    worse: Pair<usize>,
+}
+
+impl RowModes {
+    fn new(modes: Modes, better: Better, samples: &Pair<Vec<f64>>) -> Self {
+        let Modes { cut, ashman_d } = modes;
+        let worse = |samples: &[f64]| {
+            let is_worse = |sample: &&f64| match better {
+                Better::Lower => **sample > cut,
+                Better::Higher => **sample < cut,
+            };
+            samples.iter().filter(is_worse).count()
+        };
+        Self {
+            cut,
+            ashman_d,
+            worse: Pair::new(&samples.name, worse(&samples.base), worse(&samples.with)),
+        }
+    }
 }
 
 /// Something of the base and of one combination; in JSON a map with the base first.
@@ -134,47 +241,79 @@ impl<T: Serialize> Serialize for Pair<T> {
     }
 }
 
-/// How much better `with` is than `base`, in percent, where lower is better.
-fn gain_pct(base: f64, with: f64) -> f64 {
-    100.0 * (base - with) / base
+/// How much better `with` is than `base`, in percent.
+fn gain_pct(better: Better, base: f64, with: f64) -> f64 {
+    match better {
+        Better::Lower => 100.0 * (base - with) / base,
+        Better::Higher => 100.0 * (with - base) / base,
+    }
+}
+
+/// How a table shows values about as large as `value`: by what they are multiplied, their decimals,
+/// and their unit.
+fn scale(value: f64, unit: &str) -> (f64, usize, String) {
+    match unit {
+        "s" if value < 0.01 => (1e6, 1, "us".to_owned()),
+        _ if value >= 1000.0 => (1.0, 0, unit.to_owned()),
+        _ => (1.0, 4, unit.to_owned()),
+    }
 }
 
 impl Report {
-    /// Compares each of `sides` with `base`; `commands` repeat the measurement.
+    /// Compares each side with the base of its workload; `commands` repeat the measurement.
     ///
     /// # Errors
     ///
     /// When samples are missing, not numbers, or too many for an exact test.
-    pub fn new(
-        setting: Setting,
-        workload: &'static Workload,
-        args: &[String],
-        base: &Side,
-        sides: &[Side],
-        commands: Vec<String>,
-    ) -> Result<Self> {
-        let base_summary = Summary::new(&base.samples)?;
-        ensure!(base_summary.median > 0.0, "the base took no time");
-        let p = sides
-            .iter()
-            .map(|side| rank_sum(&base.samples, &side.samples));
-        let p = holm(&p.collect::<Result<Vec<_>>>()?);
+    pub fn new(setting: Setting, measured: &[Measured], commands: Vec<String>) -> Result<Self> {
         let mut rows = Vec::new();
-        for (side, p) in sides.iter().zip(p) {
-            let summary = Pair::new(&side.name, base_summary, Summary::new(&side.samples)?);
-            rows.push(Row {
-                workload: workload.name,
-                args: shell_words::join(args),
-                unit: workload.unit,
-                better: "lower",
-                samples: Pair::new(&side.name, base.samples.clone(), side.samples.clone()),
-                counters: (!side.counters.is_empty())
-                    .then(|| Pair::new(&side.name, base.counters.clone(), side.counters.clone())),
-                change_pct: gain_pct(summary.base.median, summary.with.median),
-                p,
-                significant: p <= ALPHA,
-                summary,
-            });
+        for Measured {
+            workload,
+            args,
+            sides,
+        } in measured
+        {
+            let (base, sides) = sides.split_first().context("there are no sides")?;
+            for (index, (metric, base_samples)) in base.results.iter().enumerate() {
+                let base_summary = Summary::new(base_samples)?;
+                ensure!(base_summary.median > 0.0, "the base took no time");
+                // Two sides that differ are no two modes: one side must have both.
+                let found = sides.iter().filter_map(|side| side.results.get(index));
+                let found = found.map(|(_, samples)| modes(samples));
+                let found = found.collect::<Result<Vec<_>>>()?;
+                let found = [&[modes(base_samples)?], &found[..]].concat();
+                let distance = |a: &Modes, b: &Modes| a.ashman_d.total_cmp(&b.ashman_d);
+                let modes = found.into_iter().flatten().max_by(distance);
+                for side in sides {
+                    let samples = match side.results.get(index) {
+                        Some((other, samples)) if other == metric => samples,
+                        _ => bail!("{} has no {} of {workload}", side.name, metric.name),
+                    };
+                    let summary = Pair::new(&side.name, base_summary, Summary::new(samples)?);
+                    let (base_median, median) = (summary.base.median, summary.with.median);
+                    let samples = Pair::new(&side.name, base_samples.clone(), samples.clone());
+                    rows.push(Row {
+                        workload: workload.clone(),
+                        args: args.clone(),
+                        metric: metric.name.clone(),
+                        unit: metric.unit.clone(),
+                        better: metric.better,
+                        counters: Pair::counters(&side.name, &base.counters, &side.counters),
+                        schedstat: Pair::counters(&side.name, &base.schedstat, &side.schedstat),
+                        change_pct: gain_pct(metric.better, base_median, median),
+                        p: rank_sum(&samples.base, &samples.with)?,
+                        significant: false,
+                        modes: modes.map(|m| RowModes::new(m, metric.better, &samples)),
+                        samples,
+                        summary,
+                    });
+                }
+            }
+        }
+        let p = holm(&rows.iter().map(|row| row.p).collect::<Vec<_>>());
+        for (row, p) in rows.iter_mut().zip(p) {
+            row.p = p;
+            row.significant = p <= ALPHA;
         }
         Ok(Self {
             schema: SCHEMA,
@@ -214,21 +353,70 @@ impl Report {
 
     /// The table, in the form of mmtests' `compare-mmtests`.
     pub fn text(&self) -> String {
-        let mut text = self.head();
-        for rows in self.rows.chunks(COLUMNS) {
-            text += "\n";
-            text += &table(rows);
-        }
-        for rows in self.rows.chunks(COLUMNS) {
-            text += &counters(rows);
+        let mut text = self.head() + &self.summary();
+        let same = |a: &Row, b: &Row| (&a.workload, &a.args) == (&b.workload, &b.args);
+        for workload in self.rows.chunk_by(same) {
+            let metrics: Vec<_> = workload.chunk_by(|a, b| a.metric == b.metric).collect();
+            for rows in metrics.iter().flat_map(|rows| rows.chunks(COLUMNS)) {
+                text += "\n";
+                text += &table(rows);
+            }
+            // They are the same for all metrics of a run.
+            for rows in metrics[0].chunks(COLUMNS) {
+                text += &counters("Counters", &RATES, rows, |row| row.counters.as_ref());
+            }
+            for rows in metrics[0].chunks(COLUMNS) {
+                text += &counters("schedstat", &[], rows, |row| row.schedstat.as_ref());
+            }
         }
         text
+    }
+
+    /// A line for each metric, if there are several: the change of the median and, behind it, the
+    /// coefficient of variation of each side, as AMD's developers post them.
+    fn summary(&self) -> String {
+        let metric = |a: &Row, b: &Row| {
+            (&a.workload, &a.args, &a.metric) == (&b.workload, &b.args, &b.metric)
+        };
+        let metrics: Vec<_> = self.rows.chunk_by(metric).collect();
+        let [first, _, ..] = metrics[..] else {
+            return String::new();
+        };
+        let mut lines = vec![vec![
+            "[pct imp](CV)".to_owned(),
+            String::new(),
+            BASE.to_owned(),
+        ]];
+        lines[0].extend(first.iter().map(|row| row.samples.name.clone()));
+        let cv = |cv: Option<f64>| cv.map_or("-".to_owned(), |cv| format!("{cv:.1}"));
+        for rows in metrics {
+            let [row, ..] = rows else { continue };
+            let (factor, decimals, unit) = scale(row.summary.base.median, &row.unit);
+            let median = row.summary.base.median * factor;
+            let mut line = vec![
+                format!("{} {}", row.workload, row.args).trim().to_owned(),
+                row.metric.clone(),
+                format!(
+                    "{median:.decimals$} {unit} ({})",
+                    cv(row.summary.base.cv_pct)
+                ),
+            ];
+            line.extend(rows.iter().map(|row| {
+                let star = if row.significant { "*" } else { " " };
+                let with = cv(row.summary.with.cv_pct);
+                format!("{star}[{:.1}]({with})", row.change_pct)
+            }));
+            lines.push(line);
+        }
+        format!("\n{}", columns(&lines))
     }
 
     fn head(&self) -> String {
         let Setting {
             kernel,
             accel,
+            boots,
+            speed_spread_pct,
             host_cpus,
             topology,
             features,
@@ -256,12 +444,21 @@ impl Report {
             ),
             format!("host    {}", plural(*host_cpus, "core")),
             format!(
-                "runs    {}, one boot, sides in turn, after one uncounted run of each side",
-                plural(pairs, "pair")
+                "runs    {}, {}, sides in turn, after one uncounted run of each side",
+                plural(pairs, "pair"),
+                if *boots == 1 {
+                    "one boot".to_owned()
+                } else {
+                    format!("{boots} boots")
+                },
             ),
             String::new(),
         ];
-        if *cpus as usize > *host_cpus {
+        if let Some(spread) = speed_spread_pct {
+            lines.push(format!(
+                "Simulated time: the same on any host. The slowest CPU is {spread:.1} % slower than the fastest."
+            ));
+        } else if *cpus as usize > *host_cpus {
             lines.push(format!(
                 "{} on {}: times then measure total work, not parallel speed.",
                 plural(*cpus as usize, "vCPU"),
@@ -295,6 +492,13 @@ impl Report {
             plural(rows, "row"),
         ));
         lines.join("\n") + "\n"
+    }
+}
+
+impl Pair<Counters> {
+    /// Nothing if there are none.
+    fn counters(name: &str, base: &Counters, with: &Counters) -> Option<Self> {
+        (!with.is_empty()).then(|| Self::new(name, base.clone(), with.clone()))
     }
 }
 
@@ -337,6 +541,8 @@ fn table(rows: &[Row]) -> String {
     let Some(first) = rows.first() else {
         return String::new();
     };
+    let (factor, decimals, unit) = scale(first.summary.base.median, &first.unit);
+    let show = |value: f64| format!("{:.decimals$}", value * factor);
     let mut lines = vec![vec![String::new(), BASE.to_owned()]];
     lines[0].extend(rows.iter().map(|row| row.samples.name.clone()));
     for (label, value) in [
@@ -344,7 +550,7 @@ fn table(rows: &[Row]) -> String {
         ("Median", |summary| summary.median),
     ] {
         let base = value(&first.summary.base);
-        let mut line = vec![label.to_owned(), format!("{base:.4} ({:7.2}%)", 0.0)];
+        let mut line = vec![label.to_owned(), format!("{} ({:7.2}%)", show(base), 0.0)];
         for row in rows {
             let with = value(&row.summary.with);
             let (open, close) = if row.significant {
@@ -352,8 +558,8 @@ fn table(rows: &[Row]) -> String {
             } else {
                 ('(', ')')
             };
-            let gain = gain_pct(base, with);
-            line.push(format!("{with:.4} {open}{gain:7.2}%{close}"));
+            let gain = gain_pct(row.better, base, with);
+            line.push(format!("{} {open}{gain:7.2}%{close}", show(with)));
         }
         lines.push(line);
     }
@@ -364,12 +570,29 @@ fn table(rows: &[Row]) -> String {
     let mut line = vec!["p (Holm)".to_owned(), String::new()];
     line.extend(rows.iter().map(|row| format!("{:.4}  ", row.p)));
     lines.push(line);
+    if let Some(modes) = &first.modes {
+        let of = |count: usize, samples: &[f64]| format!("{count} of {}  ", samples.len());
+        let mut line = vec![
+            "Worse mode".to_owned(),
+            of(modes.worse.base, &first.samples.base),
+        ];
+        line.extend(rows.iter().filter_map(|row| {
+            let modes = row.modes.as_ref()?;
+            Some(of(modes.worse.with, &row.samples.with))
+        }));
+        lines.push(line);
+    }
+    let metric = match first.metric.as_str() {
+        TIME => String::new(),
+        metric => format!("   {metric}"),
+    };
+    let mut head = first.workload.clone();
+    if !first.args.is_empty() {
+        head = format!("{head} {}", first.args);
+    }
     format!(
-        "{} {}   ({}, {} is better)\n{}",
-        first.workload,
-        first.args,
-        first.unit,
-        first.better,
+        "{head}{metric}   ({unit}, {} is better)\n{}",
+        first.better.name(),
         columns(&lines)
     )
 }
@@ -382,12 +605,14 @@ const RATES: [(&str, &str, &str); 3] = [
     ("SIS candidates left", "left", "candidates"),
 ];
 
-/// The block of counters of `rows`, empty when the kernel has none.
-fn counters(rows: &[Row]) -> String {
-    let sides: Vec<_> = rows
-        .iter()
-        .filter_map(|row| row.counters.as_ref())
-        .collect();
+/// A block of counters of `rows`, empty when there are none.
+fn counters(
+    title: &str,
+    rates: &[(&str, &str, &str)],
+    rows: &[Row],
+    of: impl Fn(&Row) -> Option<&Pair<Counters>>,
+) -> String {
+    let sides: Vec<_> = rows.iter().filter_map(of).collect();
     let Some(first) = sides.first() else {
         return String::new();
     };
@@ -406,7 +631,7 @@ fn counters(rows: &[Row]) -> String {
         line.extend(sides.iter().map(|side| of(&side.with)));
         lines.push(line);
     }
-    for (name, part, whole) in RATES {
+    for &(name, part, whole) in rates {
         let of = |counters: &Counters| match (counters.get(part), counters.get(whole)) {
             (Some(&part), Some(&whole)) if whole > 0 => {
                 format!("{:.1}%", 100.0 * part as f64 / whole as f64)
@@ -422,7 +647,13 @@ fn counters(rows: &[Row]) -> String {
             lines.push(line);
         }
     }
-    format!("\nCounters, sum of the counted runs\n{}", columns(&lines))
+    format!("\n{title}, sum of the counted runs\n{}", columns(&lines))
+}
+
+/// The time in UTC as a name, to the second.
+pub fn timestamp() -> String {
+    let time = humantime::format_rfc3339_seconds(SystemTime::now());
+    time.to_string().replace(':', "")
 }
 
 /// The folder of one comparison's results. Until [`Folder::finish`] its name starts with
@@ -437,8 +668,7 @@ pub struct Folder {
 impl Folder {
     /// Makes the folder in `parent`, named by the time in UTC.
     pub fn new(parent: &Path) -> Result<Self> {
-        let time = humantime::format_rfc3339_seconds(SystemTime::now());
-        let time = time.to_string().replace(':', "");
+        let time = timestamp();
         let unfinished = parent.join(format!("unfinished-{time}"));
         fs::create_dir_all(parent)
             .and_then(|()| fs::create_dir(&unfinished))
@@ -496,10 +726,19 @@ mod tests {
     const FAST: [f64; 5] = [0.91, 0.92, 0.93, 0.94, 0.95];
     const SLOW: [f64; 5] = [1.0, 1.01, 1.0, 1.02, 0.99];
 
+    fn time() -> Metric {
+        Metric {
+            name: TIME.to_owned(),
+            unit: "s".to_owned(),
+            better: Better::Lower,
+        }
+    }
+
     fn side(name: &str, samples: &[f64], pulled: Option<u64>) -> Side {
         Side {
             name: name.to_owned(),
-            samples: samples.to_vec(),
+            results: vec![(time(), samples.to_vec())],
+            schedstat: Counters::new(),
             counters: pulled
                 .map(|n| ("pulled".to_owned(), n))
                 .into_iter()
@@ -522,11 +761,15 @@ mod tests {
             host_cpus,
             topology,
             features: vec!["SHARED_RUNQ".to_owned()],
+            boots: 1,
+            speed_spread_pct: None,
         };
         let args = ["-g", "4"].map(str::to_owned);
         let workload = Workload::find("hackbench").unwrap();
         let commands = vec!["qemu".to_owned()];
-        Report::new(setting, workload, &args, base, sides, commands).unwrap()
+        let sides = [&[base.clone()], sides].concat();
+        let measured = Measured::new(workload, &args, sides);
+        Report::new(setting, &[measured], commands).unwrap()
     }
 
     #[test]
@@ -612,6 +855,49 @@ pulled     0         1234
     }
 
     #[test]
+    fn several_metrics_are_summed_up_and_modes_counted() {
+        let metric = |name: &str, unit: &str, better| Metric {
+            name: name.to_owned(),
+            unit: unit.to_owned(),
+            better,
+        };
+        let side = |name: &str, slow: usize| {
+            let late = (0..10).map(|i| if i < slow { 2e-5 } else { 1e-5 } + i as f64 * 1e-8);
+            Side {
+                name: name.to_owned(),
+                results: vec![
+                    (metric("late", "s", Better::Lower), late.collect()),
+                    (
+                        metric("rate", "1/s", Better::Higher),
+                        vec![1000.0 + slow as f64; 10],
+                    ),
+                ],
+                ..Side::default()
+            }
+        };
+        let mut report = report(2, &super::tests::side(BASE, &SLOW, None), &[]);
+        let workload = Workload::find("mix").unwrap();
+        let measured = Measured::new(workload, &[], vec![side(BASE, 8), side("A", 2)]);
+        report = Report::new(report.setting.clone(), &[measured], vec!["x".to_owned()]).unwrap();
+        let text = report.text();
+        for part in [
+            "mix            late  20.0 us (23.2)  *[49.7](34.8)",
+            "mix            rate  1008 1/s (0.0)   *[-0.6](0.0)",
+            "mix   late   (us, lower is better)",
+            "mix   rate   (1/s, higher is better)",
+            "Worse mode        8 of 10          2 of 10",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        let json: Value = serde_json::from_str(&report.json().unwrap()).unwrap();
+        assert_eq!(
+            json["rows"][0]["modes"]["worse"],
+            json!({"base": 8, "A": 2})
+        );
+        assert!(schema().is_valid(&json));
+    }
+
+    #[test]
     fn a_loss_is_negative_and_noise_has_no_star() {
         let slow = side("A", &SLOW.map(|x| x * 1.1), None);
         let same = side("B", &SLOW, None);
@@ -630,7 +916,7 @@ pulled     0         1234
         let base = side(BASE, &SLOW, None);
         let text = |n: usize, rows: usize| {
             let with = side("A", &FAST[..n], None);
-            let base = side(BASE, &base.samples[..n], None);
+            let base = side(BASE, &base.results[0].1[..n], None);
             report(8, &base, &vec![with; rows]).text()
         };
         let impossible = "no significance is possible";

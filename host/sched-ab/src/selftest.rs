@@ -8,11 +8,9 @@ use std::{
     fs::{self, File},
     io::Write,
     iter,
-    panic::resume_unwind,
     path::{Path, PathBuf},
     process::Command,
-    sync::{Mutex, MutexGuard, PoisonError},
-    thread,
+    sync::{Mutex, PoisonError},
 };
 
 use anyhow::{Context, Result, bail, ensure};
@@ -26,6 +24,7 @@ use crate::{
     kbuild::{self, Flavor},
     paths::Paths,
     progress::Step,
+    spread::{lock, spread},
     toolchain::{self, LLVM},
 };
 
@@ -185,7 +184,7 @@ pub fn run(
     let accel = Accel::choose(paths, &qemu, &image, &archive)?.in_turn();
     let at_once = match accel {
         Accel::Kvm => 1,
-        Accel::Tcg { .. } => jobs.unwrap_or_else(kbuild::cpus).min(AT_ONCE),
+        Accel::Tcg { .. } | Accel::Sim => jobs.unwrap_or_else(kbuild::cpus).min(AT_ONCE),
     };
 
     let boots: Vec<_> = guests
@@ -228,40 +227,6 @@ struct Shared {
     /// Programs of tests that have ended.
     ended: u64,
     counts: Counts,
-}
-
-/// A panic of another guest's thread ends the run anyway.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Does `work` for each item and its index, `at_once` of them side by side. Once one has failed, no
-/// other is begun.
-fn spread<T: Sync>(
-    at_once: usize,
-    items: &[T],
-    work: impl Fn(usize, &T) -> Result<()> + Sync,
-) -> Result<()> {
-    let queue = Mutex::new(items.iter().enumerate());
-    let worker = || {
-        loop {
-            let Some((n, item)) = lock(&queue).next() else {
-                return Ok(());
-            };
-            if let Err(error) = work(n, item) {
-                lock(&queue).by_ref().for_each(drop);
-                return Err(error);
-            }
-        }
-    };
-    thread::scope(|scope| {
-        let workers: Vec<_> = (0..at_once).map(|_| scope.spawn(worker)).collect();
-        let results = workers.into_iter().map(|worker| match worker.join() {
-            Ok(result) => result,
-            Err(panic) => resume_unwind(panic),
-        });
-        results.fold(Ok(()), Result::and)
-    })
 }
 
 /// Runs the plan in one guest and keeps all lines of the tests in `tap`.
@@ -478,37 +443,7 @@ fn build(paths: &Paths, tree: &Path) -> Result<Vec<PathBuf>> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Barrier;
-
     use super::*;
-
-    #[test]
-    fn work_is_spread_until_some_fails() {
-        let done = Mutex::new(Vec::new());
-        let work = |n: usize, item: &u32| {
-            ensure!(*item != 0, "item {n}");
-            lock(&done).push(*item);
-            Ok(())
-        };
-        // Nobody gets past it alone.
-        let both = Barrier::new(2);
-        let meet = |n: usize, item: &u32| {
-            if n < 2 {
-                both.wait();
-            }
-            work(n, item)
-        };
-        spread(2, &[1, 2, 3, 4, 5], meet).unwrap();
-        lock(&done).sort_unstable();
-        assert_eq!(*lock(&done), [1, 2, 3, 4, 5]);
-        lock(&done).clear();
-        spread(2, &[], work).unwrap();
-        let error = spread(1, &[1, 0, 3], work).unwrap_err();
-        assert_eq!(
-            (error.to_string().as_str(), &**lock(&done)),
-            ("item 1", &[1][..])
-        );
-    }
 
     fn judge(text: &str) -> Result<usize> {
         let mut tap = Tap::default();

@@ -120,6 +120,57 @@ pub fn holm(p: &[f64]) -> Vec<f64> {
     adjusted
 }
 
+/// Two modes of samples.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Modes {
+    /// Between them: half way from the largest sample of the lower to the smallest of the upper.
+    pub cut: f64,
+    /// Ashman's D: the distance of their means in units of their standard deviations (the root of
+    /// the mean of the two variances).
+    pub ashman_d: f64,
+}
+
+/// From which Ashman's D on samples have two modes here. The usual 2 is for mixtures that were
+/// fitted; cutting a normal distribution in two gives 2.7, an even one 3.5.
+const TWO_MODES: f64 = 5.0;
+/// The least share of the samples that a mode has.
+const LEAST_SHARE: f64 = 0.1;
+
+/// The two modes of `samples`, if there are: they are cut where the squared distances from the means
+/// of the two parts are least in sum (the optimal 2-means in one dimension). Ashman, Bird and Zepf,
+/// Astronomical Journal 108 (1994), have D.
+///
+/// # Errors
+///
+/// When there are no samples, or one is not a finite number.
+pub fn modes(samples: &[f64]) -> Result<Option<Modes>> {
+    let sorted = sorted(samples)?;
+    let least = (LEAST_SHARE * sorted.len() as f64).ceil().max(2.0) as usize;
+    let moments = |part: &[f64]| {
+        let mean = part.iter().sum::<f64>() / part.len() as f64;
+        let squares: f64 = part.iter().map(|x| (x - mean).powi(2)).sum();
+        (mean, squares)
+    };
+    let cuts = (1..sorted.len()).map(|at| {
+        let (lower, upper) = sorted.split_at(at);
+        let (low, high) = (moments(lower), moments(upper));
+        (at, low.1 + high.1, low, high)
+    });
+    let Some((at, _, low, high)) = cuts.min_by(|a, b| a.1.total_cmp(&b.1)) else {
+        return Ok(None);
+    };
+    if at < least || sorted.len() - at < least || low.0 == high.0 {
+        return Ok(None);
+    }
+    let variance = |(_, squares): (f64, f64), n: usize| squares / n as f64;
+    let spread = (variance(low, at) + variance(high, sorted.len() - at)) / 2.0;
+    let ashman_d = (high.0 - low.0) / spread.sqrt();
+    Ok((ashman_d >= TWO_MODES).then_some(Modes {
+        cut: (sorted[at - 1] + sorted[at]) / 2.0,
+        ashman_d,
+    }))
+}
+
 fn sorted(samples: &[f64]) -> Result<Vec<f64>> {
     ensure!(!samples.is_empty(), "there are no samples");
     ensure!(
@@ -186,6 +237,32 @@ mod tests {
             assert!(p(critical) <= ALPHA, "n = {n}: {}", p(critical));
             assert!(p(critical + 1) > ALPHA, "n = {n}: {}", p(critical + 1));
         }
+    }
+
+    /// Cuts of `jenkspy.jenks_breaks(samples, 2)`'s classes, D by hand.
+    #[test]
+    fn two_modes_are_found_where_they_are() {
+        // Means 1.5 and 11.5, variances 0.25.
+        let modes = |samples: &[f64]| super::modes(samples).unwrap();
+        let found = modes(&[1.0, 2.0, 11.0, 12.0, 1.0, 2.0, 11.0, 12.0]).unwrap();
+        assert_eq!((found.cut, found.ashman_d), (6.5, 20.0));
+        // One in five.
+        let found = modes(&[1.0, 1.1, 1.2, 1.3, 1.0, 1.1, 1.2, 1.3, 2.0, 2.1]).unwrap();
+        assert!(close(found.cut, 1.65), "{found:?}");
+        // An even distribution, and the quantiles of a normal one.
+        let even: Vec<f64> = (0..40).map(f64::from).collect();
+        assert_eq!(modes(&even), None);
+        let normal = [
+            -1.96, -1.44, -1.15, -0.93, -0.76, -0.6, -0.45, -0.32, -0.19, -0.06, 0.06, 0.19, 0.32,
+            0.45, 0.6, 0.76, 0.93, 1.15, 1.44, 1.96,
+        ];
+        assert_eq!(modes(&normal), None);
+        // An outlier is no mode, nor are equal samples two.
+        let mut outlier = vec![1.0; 19];
+        outlier.push(9.0);
+        assert_eq!(modes(&outlier), None);
+        assert_eq!(modes(&[1.0; 20]), None);
+        assert_eq!(modes(&[1.0]), None);
     }
 
     #[test]

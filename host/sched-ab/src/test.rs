@@ -10,7 +10,7 @@ use clap::Parser;
 use crate::{
     ab, base, check, exec,
     kbuild::{self, Flavor},
-    offtest,
+    lab, offtest,
     paths::Paths,
     selftest, series, toolchain,
 };
@@ -59,6 +59,9 @@ pub fn run(paths: &Paths, kernel_src: Option<&Path>, jobs: Option<usize>, all: b
         selftests(selftest::SHORT)
     });
     steps.run("make ab", || Ok(ab("2x4x1", "1")?.0));
+    steps.run("lab: a simulated machine", || {
+        lab::smoke(paths, kernel_src, jobs)
+    });
     if all {
         let mut tables = Vec::new();
         steps.run("KUnit and selftests, long", || selftests(selftest::LONG));
