@@ -32,6 +32,7 @@ use sched_ab_protocol::{Event, HEARTBEAT_S, PLAN, Plan, Sample, Status};
 use crate::{
     place::Place,
     run::{Io, Run},
+    schedstat::Counters,
 };
 
 /// The counters of the shared runqueues and of the filter.
@@ -204,11 +205,13 @@ impl Compared<'_> {
         if let Some(place) = place {
             thread::sleep(place.delay);
         }
-        let schedstat = || match place {
-            Some(place) => schedstat::read(&place.cpus),
-            None => Ok(schedstat::Counters::new()),
-        };
-        let (before, schedstat_before) = (stats()?, schedstat()?);
+        let measured = place.map(|place| &place.cpus[..]);
+        let before = stats()?;
+        let mut schedstat = Counters::new();
+        if let Some(cpus) = measured {
+            schedstat = schedstat::read(cpus)?;
+            schedstat::reset_wasted()?;
+        }
         let Run { status, wall } =
             run::run(port, command, place, timeout, Io::Lines, |_, line| {
                 output.push_str(line);
@@ -234,7 +237,13 @@ impl Compared<'_> {
             }
             Status::Signal(signal) => bail!("{workload} was killed by signal {signal} {when}"),
         }
-        let (schedstat_after, after) = (schedstat()?, stats()?);
+        if let Some(cpus) = measured {
+            let mut wasted = Counters::new();
+            schedstat::add_wasted(&mut wasted)?;
+            schedstat = schedstat::rise(&schedstat, &schedstat::read(cpus)?);
+            schedstat.append(&mut wasted);
+        }
+        let after = stats()?;
         let combo = combo.to_vec();
         if round == 0 {
             return port.send(&Event::Warmup { combo, wall });
@@ -251,7 +260,7 @@ impl Compared<'_> {
                 combo,
                 before,
                 after,
-                schedstat: schedstat::rise(&schedstat_before, &schedstat_after),
+                schedstat,
             })?;
         }
         Ok(())

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `/proc/schedstat`, summed over the CPUs that are measured.
+//! `/proc/schedstat`, summed over the CPUs that are measured, and wasted idle.
 //!
-//! Its format is described in `Documentation/scheduler/sched-stats.rst`; this reads version 17.
+//! The format of the former is described in `Documentation/scheduler/sched-stats.rst`; this reads version 17.
 
 use std::{collections::BTreeMap, fs};
 
@@ -10,6 +10,8 @@ use anyhow::{Context, Result, ensure};
 
 const FILE: &str = "/proc/schedstat";
 const VERSION: &str = "version 17";
+/// Of the lab's kernel: CPUs that idle while tasks of their LLC wait.
+const WASTED: &str = "/sys/kernel/debug/sched/wasted_idle";
 
 /// Fields of a line of a CPU, after its name.
 const OF_CPU: [(usize, &str); 5] = [
@@ -38,6 +40,21 @@ pub type Counters = BTreeMap<String, u64>;
 pub fn read(cpus: &[u32]) -> Result<Counters> {
     let text = fs::read_to_string(FILE).with_context(|| format!("cannot read {FILE}"))?;
     sum(&text, cpus).with_context(|| format!("{FILE} is not as documented"))
+}
+
+/// Lets the kernel count wasted idle from here on.
+pub fn reset_wasted() -> Result<()> {
+    fs::write(WASTED, "0").with_context(|| format!("cannot write {WASTED}"))
+}
+
+/// Adds what it has counted to `counters`.
+pub fn add_wasted(counters: &mut Counters) -> Result<()> {
+    let text = fs::read_to_string(WASTED).with_context(|| format!("cannot read {WASTED}"))?;
+    for line in text.lines() {
+        let (name, value) = line.split_once(' ').context("no value in wasted_idle")?;
+        counters.insert(format!("wasted_{name}"), value.parse()?);
+    }
+    Ok(())
 }
 
 /// By how much each counter rose; the kernel's own may wrap.

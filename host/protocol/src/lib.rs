@@ -102,6 +102,7 @@ pub enum Event {
         /// Read after it.
         after: String,
         /// By how much the scheduler's own statistics rose on the measured CPUs, with seeds only.
+        #[serde(default)]
         schedstat: BTreeMap<String, u64>,
     },
     /// A line of a test's output. The results of the kernel's own KUnit suites, which ran at boot,

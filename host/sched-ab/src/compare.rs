@@ -136,6 +136,9 @@ pub fn progress(event: &Event) -> Option<String> {
     }
 }
 
+/// In the name of what is no count: of several runs the largest holds.
+const WORST: &str = "worst";
+
 /// Which of its times a run is judged by.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Clock {
@@ -201,7 +204,11 @@ impl<'a> Collect<'a> {
                 let before = counters(before)?;
                 let side = self.side(combo)?;
                 for (name, rise) in schedstat {
-                    *side.schedstat.entry(name.clone()).or_default() += rise;
+                    let sum = side.schedstat.entry(name.clone()).or_default();
+                    *sum = match name.contains(WORST) {
+                        true => (*sum).max(*rise),
+                        false => *sum + rise,
+                    };
                 }
                 for (name, after) in counters(after)? {
                     let rise = after.checked_sub(before.get(&name).copied().unwrap_or(0));
@@ -295,7 +302,10 @@ mod tests {
             combo: combo.iter().map(|&name| name.to_owned()).collect(),
             before: text(before),
             after: text(after),
-            schedstat: Counters::from([("wait_ns".to_owned(), 7)]),
+            schedstat: Counters::from([
+                ("wait_ns".to_owned(), 7),
+                ("wasted_worst_ns".to_owned(), after),
+            ]),
         }
     }
 
@@ -346,6 +356,7 @@ mod tests {
         );
         assert_eq!((base.counters["pushed"], with.counters["pushed"]), (0, 28));
         assert_eq!(base.schedstat["wait_ns"], 14);
+        assert_eq!(base.schedstat["wasted_worst_ns"], 231);
     }
 
     #[test]

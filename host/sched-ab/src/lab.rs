@@ -329,51 +329,83 @@ pub struct Reported {
     pub spread: f64,
 }
 
-/// What the boots that are done in `dir` say together: writes `report.txt` and `report.json`
-/// there.
+/// What the boots that are done in a run's folder gave.
+struct Results {
+    asked: Asked,
+    setting: Setting,
+    spread: f64,
+    /// With the name of the case.
+    measured: Vec<(String, Measured)>,
+    /// How many boots there are once the run is done.
+    boots: usize,
+}
+
+impl Results {
+    fn read(dir: &Path) -> Result<Self> {
+        let asked = read_asked(dir)?;
+        let options = &asked.options;
+        let mut speed = Speed::default();
+        let mut hello: Option<Hello> = None;
+        let mut measured = Vec::new();
+        let cases = Case::list(&options.workloads, options.topo.cpus())?;
+        let all = Boot::all(&cases, options.rounds);
+        let is_done = |boot: &&Boot| boot.events(dir).exists();
+        let done: Vec<_> = all.iter().filter(is_done).collect();
+        for boots in done.chunk_by(|a, b| a.case.name == b.case.name) {
+            let Case {
+                name,
+                workload,
+                args,
+            } = &boots[0].case;
+            let mut collect = Collect::new(&options.features, workload, Clock::Wall);
+            for boot in boots {
+                for event in read_events(&boot.events(dir))? {
+                    speed.event(&event)?;
+                    collect.event(&event)?;
+                    if let Event::Hello(said) = event {
+                        hello = Some(said);
+                    }
+                }
+            }
+            let results = Measured::new(workload, args, collect.sides);
+            measured.push((name.clone(), results));
+        }
+        let hello = hello.with_context(|| format!("no boot is done in {}", dir.display()))?;
+        let spread = speed.spread_pct()?;
+        let setting = Setting {
+            kernel: hello.release.clone(),
+            accel: Accel::Sim.name().to_owned(),
+            boots: done.len(),
+            speed_spread_pct: Some(spread),
+            host_cpus: available_parallelism()?.get(),
+            topology: Topology::measured(&hello, options.topo),
+            features: options.features.0.clone(),
+        };
+        Ok(Self {
+            setting,
+            spread,
+            measured,
+            boots: all.len(),
+            asked,
+        })
+    }
+}
+
+/// What the boots that are done in `dir` say together: writes `report.txt`, `report.json` and
+/// `report.svg` there.
 ///
 /// # Errors
 ///
 /// When there are none, or a file is damaged.
 pub fn report(dir: &Path) -> Result<Reported> {
-    let asked = read_asked(dir)?;
-    let options = &asked.options;
-    let mut speed = Speed::default();
-    let mut hello: Option<Hello> = None;
-    let mut measured = Vec::new();
-    let all = Boot::all(
-        &Case::list(&options.workloads, options.topo.cpus())?,
-        options.rounds,
-    );
-    let done: Vec<_> = all
-        .iter()
-        .filter(|boot| boot.events(dir).exists())
-        .collect();
-    for boots in done.chunk_by(|a, b| a.case.name == b.case.name) {
-        let Case { workload, args, .. } = &boots[0].case;
-        let mut collect = Collect::new(&options.features, workload, Clock::Wall);
-        for boot in boots {
-            for event in read_events(&boot.events(dir))? {
-                speed.event(&event)?;
-                collect.event(&event)?;
-                if let Event::Hello(said) = event {
-                    hello = Some(said);
-                }
-            }
-        }
-        measured.push(Measured::new(workload, args, collect.sides));
-    }
-    let hello = hello.with_context(|| format!("no boot is done in {}", dir.display()))?;
-    let spread = speed.spread_pct()?;
-    let setting = Setting {
-        kernel: hello.release.clone(),
-        accel: Accel::Sim.name().to_owned(),
-        boots: done.len(),
-        speed_spread_pct: Some(spread),
-        host_cpus: available_parallelism()?.get(),
-        topology: Topology::measured(&hello, options.topo),
-        features: options.features.0.clone(),
-    };
+    let Results {
+        asked: Asked { options, .. },
+        setting,
+        spread,
+        measured,
+        boots,
+    } = Results::read(dir)?;
+    let done = setting.boots;
     let make = format!(
         "make lab FEATURES='{}' WORKLOADS={} ROUNDS={} TOPO={}",
         options.features,
@@ -381,22 +413,66 @@ pub fn report(dir: &Path) -> Result<Reported> {
         options.rounds,
         options.topo,
     );
+    let (_, measured): (Vec<_>, Vec<_>) = measured.into_iter().unzip();
     let report = Report::new(setting, &measured, vec![make])?;
     let mut text = report.text();
-    if done.len() < all.len() {
+    if done < boots {
         text.push_str(&format!(
-            "\nThe run was stopped: {} of {} boots are done.\n",
-            done.len(),
-            all.len()
+            "\nThe run was stopped: {done} of {boots} boots are done.\n"
         ));
     }
     fs::write(dir.join("report.txt"), &text)?;
     fs::write(dir.join("report.json"), report.json()?)?;
+    fs::write(dir.join("report.svg"), report.svg()?)?;
     Ok(Reported {
         text,
         report,
         spread,
     })
+}
+
+/// Compares each side of two runs, of two kernels for example, and returns the text. The columns are
+/// the folders' names.
+///
+/// # Errors
+///
+/// When they have no workload and side in common, or were not run on the same machine.
+pub fn compare(dirs: [&Path; 2]) -> Result<String> {
+    let [first, second] = [Results::read(dirs[0])?, Results::read(dirs[1])?];
+    ensure!(
+        first.setting.topology == second.setting.topology,
+        "the runs are of different machines: {} and {}",
+        first.asked.options.topo,
+        second.asked.options.topo
+    );
+    let name = |dir: &Path| match dir.file_name() {
+        Some(name) => name.to_string_lossy().into_owned(),
+        None => dir.display().to_string(),
+    };
+    let pairs = first.measured.iter().flat_map(|(case, base)| {
+        let same = second.measured.iter().filter(move |(name, _)| name == case);
+        same.flat_map(|(_, with)| base.against(with, &name(dirs[1])))
+    });
+    let measured: Vec<_> = pairs.collect();
+    ensure!(
+        !measured.is_empty(),
+        "the runs have no workload and side in common"
+    );
+    let boots = first.setting.boots + second.setting.boots;
+    let setting = Setting {
+        boots,
+        speed_spread_pct: Some(first.spread.max(second.spread)),
+        ..first.setting
+    };
+    let report = Report::new(setting, &measured, Vec::new())?;
+    Ok(format!(
+        "base is {} ({}), the other {} ({})\n\n{}",
+        name(dirs[0]),
+        &first.asked.image[..12.min(first.asked.image.len())],
+        name(dirs[1]),
+        &second.asked.image[..12.min(second.asked.image.len())],
+        report.text()
+    ))
 }
 
 fn read_asked(dir: &Path) -> Result<Asked> {
@@ -575,6 +651,30 @@ mod tests {
         );
         let text = report(folder(&[1, 11]).path()).unwrap().text;
         assert!(text.contains("20 pairs, 2 boots") && !text.contains("stopped"));
+    }
+
+    #[test]
+    fn runs_are_compared_side_by_side() {
+        let (first, second) = (folder(&[1]), folder(&[1, 11]));
+        let text = compare([first.path(), second.path()]).unwrap();
+        for part in [
+            "base is ",
+            "hackbench -g 1, base ",
+            "hackbench -g 1, A ",
+            "3 boots",
+            "after Holm over 2 rows",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(!text.contains("%*"), "{text}");
+        let other = folder(&[1]);
+        let path = other.path().join("run.json");
+        let json = fs::read_to_string(&path).unwrap();
+        fs::write(&path, json.replace("1x4x1", "1x5x1")).unwrap();
+        let error = compare([first.path(), other.path()]).unwrap_err();
+        assert!(error.to_string().contains("1x4x1 and 1x5x1"), "{error}");
+        fs::write(&path, json.replace("hackbench -g 1", "hogs")).unwrap();
+        assert!(compare([first.path(), other.path()]).is_err());
     }
 
     #[test]

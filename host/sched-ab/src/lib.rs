@@ -17,6 +17,7 @@ pub mod kbuild;
 pub mod lab;
 pub mod offtest;
 pub mod paths;
+pub mod picture;
 pub mod progress;
 pub mod report;
 pub mod selftest;

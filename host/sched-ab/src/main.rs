@@ -47,6 +47,13 @@ enum Cmd {
     },
     /// Reports anew what a run in this folder has measured so far.
     Report { folder: PathBuf },
+    /// Compares two runs, for example of two kernels, side by side.
+    Compare {
+        /// The folder of the run that is the base
+        first: PathBuf,
+        /// That of the other one
+        second: PathBuf,
+    },
     /// Gives a shell in the release kernel.
     Shell(ab::Machine),
     /// Fetches the base kernel and prints where it is.
@@ -112,6 +119,7 @@ fn run(cli: Cli) -> Result<()> {
             lab::run(&paths, &options, resume.as_deref(), kernel_src, jobs)?;
         }
         Cmd::Report { folder } => print!("{}", lab::report(&folder)?.text),
+        Cmd::Compare { first, second } => print!("{}", lab::compare([&first, &second])?),
         Cmd::Shell(machine) => ab::shell(&paths, &machine, kernel_src, jobs)?,
         Cmd::Base => println!("{}", base::ensure(&paths, kernel_src)?.dir.display()),
         Cmd::Build { flavor } => {

@@ -18,6 +18,7 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 
 use crate::{
     guest::Topo,
+    picture::{Panel, svg},
     stats::{ALPHA, Modes, Summary, fewest_pairs, holm, modes, rank_sum, smallest_p},
     workload::{Better, Metric, TIME, Value, Workload},
 };
@@ -165,6 +166,32 @@ impl Measured {
     }
 }
 
+impl Measured {
+    /// For each side that `with` has as well, one whose base is ours, and whose other side is that
+    /// of `with`, called `name`.
+    pub fn against(&self, with: &Self, name: &str) -> Vec<Self> {
+        let both = self.sides.iter().filter_map(|base| {
+            let other = with.sides.iter().find(|other| other.name == base.name)?;
+            Some((base, other))
+        });
+        let pair = |(base, other): (&Side, &Side)| Self {
+            workload: self.workload.clone(),
+            args: format!("{}, {}", self.args, base.name),
+            sides: vec![
+                Side {
+                    name: BASE.to_owned(),
+                    ..base.clone()
+                },
+                Side {
+                    name: name.to_owned(),
+                    ..other.clone()
+                },
+            ],
+        };
+        both.map(pair).collect()
+    }
+}
+
 /// A comparison of some workloads.
 #[derive(Debug, Serialize)]
 pub struct Report {
@@ -254,6 +281,8 @@ fn gain_pct(better: Better, base: f64, with: f64) -> f64 {
 fn scale(value: f64, unit: &str) -> (f64, usize, String) {
     match unit {
         "s" if value < 0.01 => (1e6, 1, "us".to_owned()),
+        "1/s" if value >= 1e6 => (1e-6, 2, "M/s".to_owned()),
+        "1/s" if value >= 1e4 => (1e-3, 2, "k/s".to_owned()),
         _ if value >= 1000.0 => (1.0, 0, unit.to_owned()),
         _ => (1.0, 4, unit.to_owned()),
     }
@@ -351,6 +380,39 @@ impl Report {
         Ok(serde_json::to_string_pretty(self)? + "\n")
     }
 
+    /// All samples as a picture.
+    ///
+    /// # Errors
+    ///
+    /// When they cannot be drawn.
+    pub fn svg(&self) -> Result<String> {
+        let metric = |a: &Row, b: &Row| {
+            (&a.workload, &a.args, &a.metric) == (&b.workload, &b.args, &b.metric)
+        };
+        let panels = self.rows.chunk_by(metric).filter_map(|rows| {
+            let first = rows.first()?;
+            let (factor, _, unit) = scale(first.summary.base.median, &first.unit);
+            let side = |name: &str, samples: &[f64], summary: &Summary| {
+                let samples = samples.iter().map(|sample| sample * factor).collect();
+                (name.to_owned(), samples, summary.median * factor)
+            };
+            let mut sides = vec![side(BASE, &first.samples.base, &first.summary.base)];
+            sides.extend(
+                rows.iter()
+                    .map(|row| side(&row.samples.name, &row.samples.with, &row.summary.with)),
+            );
+            Some(Panel {
+                title: [
+                    format!("{} {}", first.workload, first.args),
+                    first.metric.clone(),
+                ],
+                unit: format!("{unit}, {} is better", first.better.name()),
+                sides,
+            })
+        });
+        svg(&panels.collect::<Vec<_>>())
+    }
+
     /// The table, in the form of mmtests' `compare-mmtests`.
     pub fn text(&self) -> String {
         let mut text = self.head() + &self.summary();
@@ -366,7 +428,7 @@ impl Report {
                 text += &counters("Counters", &RATES, rows, |row| row.counters.as_ref());
             }
             for rows in metrics[0].chunks(COLUMNS) {
-                text += &counters("schedstat", &[], rows, |row| row.schedstat.as_ref());
+                text += &counters("schedstat", &WASTED, rows, |row| row.schedstat.as_ref());
             }
         }
         text
@@ -603,6 +665,12 @@ const RATES: [(&str, &str, &str); 3] = [
     ("SIS success rate", "found", "searches"),
     ("SIS efficiency", "found", "visited"),
     ("SIS candidates left", "left", "candidates"),
+];
+
+/// The same of idle CPUs beside tasks that wait.
+const WASTED: [(&str, &str, &str); 2] = [
+    ("wasted idle", "wasted_idle_ns", "wasted_cpu_ns"),
+    ("wasted idle after 50 us", "wasted_late_ns", "wasted_cpu_ns"),
 ];
 
 /// A block of counters of `rows`, empty when there are none.
@@ -895,6 +963,21 @@ pulled     0         1234
             json!({"base": 8, "A": 2})
         );
         assert!(schema().is_valid(&json));
+    }
+
+    #[test]
+    fn values_have_digits_that_tell() {
+        for (value, unit, expected) in [
+            (0.000_012_3, "s", (1e6, 1, "us")),
+            (0.01, "s", (1.0, 4, "s")),
+            (2500.0, "s", (1.0, 0, "s")),
+            (9999.0, "1/s", (1.0, 0, "1/s")),
+            (12_345.0, "1/s", (1e-3, 2, "k/s")),
+            (6.9e8, "1/s", (1e-6, 2, "M/s")),
+        ] {
+            let (factor, decimals, unit) = scale(value, unit);
+            assert_eq!((factor, decimals, unit.as_str()), expected);
+        }
     }
 
     #[test]
