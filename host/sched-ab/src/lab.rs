@@ -529,6 +529,8 @@ impl Speed {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use sched_ab_protocol::Sample;
 
     use super::*;
@@ -651,6 +653,84 @@ mod tests {
         );
         let text = report(folder(&[1, 11]).path()).unwrap().text;
         assert!(text.contains("20 pairs, 2 boots") && !text.contains("stopped"));
+    }
+
+    /// A boot of one round of `A` whose QEMU prints `events` and ends; the files in the folder then.
+    fn boot(events: &[&str], dmesg: &str) -> (Result<()>, Vec<String>) {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().join("out");
+        fs::create_dir(&out).unwrap();
+        let qemu = dir.path().join("qemu");
+        let script = format!(
+            "#!/bin/sh\nfor arg; do case $arg in file,id=console,path=*) log=${{arg#*path=}};; esac; \
+             done\necho '{dmesg}' >\"$log\"\ncat <<'END'\n{}\nEND\n",
+            events.join("\n")
+        );
+        fs::write(&qemu, script).unwrap();
+        fs::set_permissions(&qemu, fs::Permissions::from_mode(0o755)).unwrap();
+        let repo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let paths = Paths::new(&repo, dir.path());
+        let options = Options {
+            features: "A".parse().unwrap(),
+            workloads: "hackbench -g 1".to_owned(),
+            rounds: 1,
+            topo: "1x2x1".parse().unwrap(),
+        };
+        let lab = Lab {
+            paths: &paths,
+            options: &options,
+            cases: Case::list(&options.workloads, 2).unwrap(),
+            image: qemu.clone(),
+            qemu,
+            archive: Vec::new(),
+        };
+        let boots = Boot::all(&lab.cases, 1);
+        let result = lab.boot(&boots[0], &out, |_| {});
+        let files = fs::read_dir(&out).unwrap();
+        let mut names: Vec<_> = files
+            .map(|file| file.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        (result, names)
+    }
+
+    #[test]
+    fn a_boot_is_done_as_a_whole_or_not_at_all() {
+        let hello = r#"{"event":"hello","release":"7","cpus":4,"llcs":["0-1","2-3"],"cores":4,"threads":1,"features":"NO_A"}"#;
+        let speed = r#"{"event":"speed","nanoseconds":[1000,1001]}"#;
+        let uneven = r#"{"event":"speed","nanoseconds":[1000,1200]}"#;
+        let warm_up = r#"{"event":"warmup","combo":[],"wall":0.5}"#;
+        let base =
+            r#"{"event":"sample","round":1,"combo":[],"value":1,"wall":0.5,"output":"Time: 0.5"}"#;
+        let with = r#"{"event":"sample","round":1,"combo":["A"],"value":1,"wall":0.5,"output":"Time: 0.5"}"#;
+        let silent =
+            r#"{"event":"sample","round":1,"combo":[],"value":1,"wall":0.5,"output":"oops"}"#;
+        let done = r#"{"event":"done"}"#;
+        let (result, files) = boot(&[hello, speed, warm_up, base, with, done], "fine");
+        result.unwrap();
+        assert_eq!(files, ["hackbench_-g_1-1.dmesg", "hackbench_-g_1-1.jsonl"]);
+        for (events, dmesg, cause) in [
+            (&[hello, uneven, warm_up][..], "fine", "20.0 % slower"),
+            (&[hello, warm_up], "fine", "did not measure its CPUs"),
+            (&[hello, speed, base, done], "fine", "0 results of A, not 1"),
+            (&[hello, speed, silent], "fine", "printed: oops"),
+            (
+                &[hello, speed, base],
+                "fine",
+                "ended before its plan was done",
+            ),
+            (&[hello, "garbage"], "fine", "sent garbage"),
+            (
+                &[hello, speed, base, with, done],
+                "BUG: soft lockup",
+                "the guest's kernel complains",
+            ),
+        ] {
+            let (result, files) = boot(events, dmesg);
+            let error = format!("{:#}", result.unwrap_err());
+            assert!(error.contains(cause), "{cause}: {error}");
+            assert_eq!(files, ["hackbench_-g_1-1.dmesg"], "{cause}");
+        }
     }
 
     #[test]
