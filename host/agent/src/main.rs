@@ -238,10 +238,9 @@ impl Compared<'_> {
             Status::Signal(signal) => bail!("{workload} was killed by signal {signal} {when}"),
         }
         if let Some(cpus) = measured {
-            let mut wasted = Counters::new();
-            schedstat::add_wasted(&mut wasted)?;
+            let wasted = schedstat::wasted()?;
             schedstat = schedstat::rise(&schedstat, &schedstat::read(cpus)?);
-            schedstat.append(&mut wasted);
+            schedstat.extend(wasted);
         }
         let after = stats()?;
         let combo = combo.to_vec();

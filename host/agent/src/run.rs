@@ -51,8 +51,8 @@ pub enum Io {
     Console,
 }
 
-/// Runs `command`, at `place` if there is one, until it ends or `timeout` has passed. When it returns, no process is left but
-/// the agent.
+/// Runs `command`, at `place` if there is one, until it ends or `timeout` has passed. When it
+/// returns, no process is left but the agent.
 pub fn run(
     port: &mut Port,
     command: &[String],

@@ -47,14 +47,14 @@ pub fn reset_wasted() -> Result<()> {
     fs::write(WASTED, "0").with_context(|| format!("cannot write {WASTED}"))
 }
 
-/// Adds what it has counted to `counters`.
-pub fn add_wasted(counters: &mut Counters) -> Result<()> {
+/// What it has counted since.
+pub fn wasted() -> Result<Counters> {
     let text = fs::read_to_string(WASTED).with_context(|| format!("cannot read {WASTED}"))?;
-    for line in text.lines() {
+    let counter = |line: &str| {
         let (name, value) = line.split_once(' ').context("no value in wasted_idle")?;
-        counters.insert(format!("wasted_{name}"), value.parse()?);
-    }
-    Ok(())
+        Ok((format!("wasted_{name}"), value.parse()?))
+    };
+    text.lines().map(counter).collect()
 }
 
 /// By how much each counter rose; the kernel's own may wrap.

@@ -22,7 +22,7 @@ use crate::{
     report::{Folder, Measured, Report, Setting, Topology},
     stats::MAX_POOLED,
     toolchain,
-    workload::{WORKLOADS, Workload},
+    workload::{self, WORKLOADS, Workload},
 };
 
 /// More rounds would be more samples of a pair than the exact test takes.
@@ -110,8 +110,8 @@ pub fn run(
             fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
         features.check(&in_source(&text))
     })?;
-    let program = workload.program(paths)?;
-    let archive = initramfs::archive(&initramfs::agent(paths)?, &[program])?;
+    let programs = workload::programs(paths, [workload])?;
+    let archive = initramfs::archive(&initramfs::agent(paths)?, &programs)?;
     let qemu = toolchain::qemu(paths);
     let accel = Accel::choose(paths, &qemu, &image, &archive)?;
     let folder = Folder::new(&paths.out.join("ab"))?;
@@ -175,11 +175,7 @@ pub fn shell(
     jobs: Option<usize>,
 ) -> Result<()> {
     let mut programs = vec![initramfs::program("busybox", "busybox-static")?];
-    for workload in WORKLOADS {
-        programs.push(workload.program(paths)?);
-    }
-    programs.sort();
-    programs.dedup();
+    programs.extend(workload::programs(paths, WORKLOADS)?);
     let image = machine.image(paths, kernel_src, jobs, |_| Ok(()))?;
     let archive = initramfs::archive(&initramfs::agent(paths)?, &programs)?;
     let qemu = toolchain::qemu(paths);

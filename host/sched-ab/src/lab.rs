@@ -36,7 +36,7 @@ use crate::{
     spread::{lock, spread},
     stats::MAX_POOLED,
     toolchain,
-    workload::{Case, DEFAULT},
+    workload::{self, Case, DEFAULT},
 };
 
 /// Rounds of a boot: its start costs as much as some of them, and a stopped run loses as many.
@@ -144,10 +144,7 @@ impl<'a> Lab<'a> {
         let cases = Case::list(&options.workloads, options.topo.cpus())?;
         Machine::new(options.topo).check()?;
         let image = kbuild::image(paths, kernel_src, Flavor::Lab, jobs, |_| Ok(()))?.bzimage;
-        let programs = cases.iter().map(|case| case.workload.program(paths));
-        let mut programs = programs.collect::<Result<Vec<_>>>()?;
-        programs.sort();
-        programs.dedup();
+        let programs = workload::programs(paths, cases.iter().map(|case| case.workload))?;
         Ok(Self {
             paths,
             options,
@@ -197,8 +194,9 @@ impl<'a> Lab<'a> {
         let mut collect = Collect::new(features, boot.case.workload, Clock::Wall);
         let mut speed = Speed::default();
         vm.run(&plan, |event| {
-            serde_json::to_writer(&mut file, event)?;
-            file.write_all(b"\n")?;
+            let mut line = serde_json::to_vec(event)?;
+            line.push(b'\n');
+            file.write_all(&line)?;
             speed.event(event)?;
             collect.event(event)?;
             on(event);
@@ -225,20 +223,21 @@ pub fn run(
     kernel_src: Option<&Path>,
     jobs: Option<usize>,
 ) -> Result<PathBuf> {
-    let options = match resume {
-        Some(dir) => read_asked(dir)?.options,
-        None => options.clone(),
+    let begun = match resume {
+        Some(dir) => Some((dir, read_asked(dir)?)),
+        None => None,
     };
-    let lab = Lab::new(paths, &options, kernel_src, jobs)?;
+    let options = begun.as_ref().map_or(options, |(_, asked)| &asked.options);
+    let lab = Lab::new(paths, options, kernel_src, jobs)?;
     let asked = lab.asked()?;
-    let dir = match resume {
-        Some(dir) => {
+    let dir = match &begun {
+        Some((dir, before)) => {
             ensure!(
-                read_asked(dir)? == asked,
+                *before == asked,
                 "{} was begun with another kernel or other programs",
                 dir.display()
             );
-            dir.to_owned()
+            dir.to_path_buf()
         }
         None => {
             let dir = paths.out.join("lab").join(timestamp());
@@ -334,8 +333,7 @@ struct Results {
     asked: Asked,
     setting: Setting,
     spread: f64,
-    /// With the name of the case.
-    measured: Vec<(String, Measured)>,
+    measured: Vec<Measured>,
     /// How many boots there are once the run is done.
     boots: usize,
 }
@@ -352,11 +350,7 @@ impl Results {
         let is_done = |boot: &&Boot| boot.events(dir).exists();
         let done: Vec<_> = all.iter().filter(is_done).collect();
         for boots in done.chunk_by(|a, b| a.case.name == b.case.name) {
-            let Case {
-                name,
-                workload,
-                args,
-            } = &boots[0].case;
+            let Case { workload, args, .. } = &boots[0].case;
             let mut collect = Collect::new(&options.features, workload, Clock::Wall);
             for boot in boots {
                 for event in read_events(&boot.events(dir))? {
@@ -367,8 +361,7 @@ impl Results {
                     }
                 }
             }
-            let results = Measured::new(workload, args, collect.sides);
-            measured.push((name.clone(), results));
+            measured.push(Measured::new(workload, args, collect.sides));
         }
         let hello = hello.with_context(|| format!("no boot is done in {}", dir.display()))?;
         let spread = speed.spread_pct()?;
@@ -413,7 +406,6 @@ pub fn report(dir: &Path) -> Result<Reported> {
         options.rounds,
         options.topo,
     );
-    let (_, measured): (Vec<_>, Vec<_>) = measured.into_iter().unzip();
     let report = Report::new(setting, &measured, vec![make])?;
     let mut text = report.text();
     if done < boots {
@@ -431,8 +423,8 @@ pub fn report(dir: &Path) -> Result<Reported> {
     })
 }
 
-/// Compares each side of two runs, of two kernels for example, and returns the text. The columns are
-/// the folders' names.
+/// Compares each side of two runs, of two kernels for example, and returns the text. The first
+/// is the base, the other one is called as its folder.
 ///
 /// # Errors
 ///
@@ -449,9 +441,10 @@ pub fn compare(dirs: [&Path; 2]) -> Result<String> {
         Some(name) => name.to_string_lossy().into_owned(),
         None => dir.display().to_string(),
     };
-    let pairs = first.measured.iter().flat_map(|(case, base)| {
-        let same = second.measured.iter().filter(move |(name, _)| name == case);
-        same.flat_map(|(_, with)| base.against(with, &name(dirs[1])))
+    let other = name(dirs[1]);
+    let pairs = first.measured.iter().flat_map(|base| {
+        let others = second.measured.iter();
+        others.flat_map(|with| base.against(with, &other))
     });
     let measured: Vec<_> = pairs.collect();
     ensure!(

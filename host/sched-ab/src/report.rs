@@ -168,8 +168,11 @@ impl Measured {
 
 impl Measured {
     /// For each side that `with` has as well, one whose base is ours, and whose other side is that
-    /// of `with`, called `name`.
+    /// of `with`, called `name`; none if `with` is another workload.
     pub fn against(&self, with: &Self, name: &str) -> Vec<Self> {
+        if (&self.workload, &self.args) != (&with.workload, &with.args) {
+            return Vec::new();
+        }
         let both = self.sides.iter().filter_map(|base| {
             let other = with.sides.iter().find(|other| other.name == base.name)?;
             Some((base, other))
@@ -222,6 +225,21 @@ struct Row {
     modes: Option<RowModes>,
     #[serde(skip)]
     summary: Pair<Summary>,
+}
+
+impl Row {
+    /// The workload with its arguments.
+    fn title(&self) -> String {
+        format!("{} {}", self.workload, self.args).trim().to_owned()
+    }
+
+    fn same_workload(&self, other: &Self) -> bool {
+        (&self.workload, &self.args) == (&other.workload, &other.args)
+    }
+
+    fn same_metric(&self, other: &Self) -> bool {
+        self.same_workload(other) && self.metric == other.metric
+    }
 }
 
 /// Two modes that the samples of one side have, of that side where they are farthest apart.
@@ -386,10 +404,7 @@ impl Report {
     ///
     /// When they cannot be drawn.
     pub fn svg(&self) -> Result<String> {
-        let metric = |a: &Row, b: &Row| {
-            (&a.workload, &a.args, &a.metric) == (&b.workload, &b.args, &b.metric)
-        };
-        let panels = self.rows.chunk_by(metric).filter_map(|rows| {
+        let panels = self.rows.chunk_by(Row::same_metric).filter_map(|rows| {
             let first = rows.first()?;
             let (factor, _, unit) = scale(first.summary.base.median, &first.unit);
             let side = |name: &str, samples: &[f64], summary: &Summary| {
@@ -402,10 +417,7 @@ impl Report {
                     .map(|row| side(&row.samples.name, &row.samples.with, &row.summary.with)),
             );
             Some(Panel {
-                title: [
-                    format!("{} {}", first.workload, first.args),
-                    first.metric.clone(),
-                ],
+                title: [first.title(), first.metric.clone()],
                 unit: format!("{unit}, {} is better", first.better.name()),
                 sides,
             })
@@ -416,9 +428,8 @@ impl Report {
     /// The table, in the form of mmtests' `compare-mmtests`.
     pub fn text(&self) -> String {
         let mut text = self.head() + &self.summary();
-        let same = |a: &Row, b: &Row| (&a.workload, &a.args) == (&b.workload, &b.args);
-        for workload in self.rows.chunk_by(same) {
-            let metrics: Vec<_> = workload.chunk_by(|a, b| a.metric == b.metric).collect();
+        for workload in self.rows.chunk_by(Row::same_workload) {
+            let metrics: Vec<_> = workload.chunk_by(Row::same_metric).collect();
             for rows in metrics.iter().flat_map(|rows| rows.chunks(COLUMNS)) {
                 text += "\n";
                 text += &table(rows);
@@ -437,10 +448,7 @@ impl Report {
     /// A line for each metric, if there are several: the change of the median and, behind it, the
     /// coefficient of variation of each side, as AMD's developers post them.
     fn summary(&self) -> String {
-        let metric = |a: &Row, b: &Row| {
-            (&a.workload, &a.args, &a.metric) == (&b.workload, &b.args, &b.metric)
-        };
-        let metrics: Vec<_> = self.rows.chunk_by(metric).collect();
+        let metrics: Vec<_> = self.rows.chunk_by(Row::same_metric).collect();
         let [first, _, ..] = metrics[..] else {
             return String::new();
         };
@@ -456,7 +464,7 @@ impl Report {
             let (factor, decimals, unit) = scale(row.summary.base.median, &row.unit);
             let median = row.summary.base.median * factor;
             let mut line = vec![
-                format!("{} {}", row.workload, row.args).trim().to_owned(),
+                row.title(),
                 row.metric.clone(),
                 format!(
                     "{median:.decimals$} {unit} ({})",
@@ -648,12 +656,9 @@ fn table(rows: &[Row]) -> String {
         TIME => String::new(),
         metric => format!("   {metric}"),
     };
-    let mut head = first.workload.clone();
-    if !first.args.is_empty() {
-        head = format!("{head} {}", first.args);
-    }
     format!(
-        "{head}{metric}   ({unit}, {} is better)\n{}",
+        "{}{metric}   ({unit}, {} is better)\n{}",
+        first.title(),
         first.better.name(),
         columns(&lines)
     )

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use crate::guest::Topo;
 
 /// CPUs of the housekeeping LLC. QEMU treats the first two of its list worse than the others.
-pub const HOUSEKEEPING: u32 = 2;
+const HOUSEKEEPING: u32 = 2;
 
 /// How many CPUs are declared for each that runs, at least: the more, the finer the turns and the
 /// more even the speeds.
@@ -77,7 +77,7 @@ impl Machine {
 
     /// The largest topology that QEMU has to number: the housekeeping LLC, the measured ones, and
     /// those that are never started.
-    pub fn whole(self) -> Topo {
+    fn whole(self) -> Topo {
         Topo {
             llcs: 1 + self.topo.llcs + self.surplus(),
             ..self.topo
@@ -130,9 +130,8 @@ impl Machine {
     pub fn append(self) -> String {
         let cpus = self.cpus();
         format!(
-            "nr_cpus={cpus} tsc_early_khz={}000000 tsc=reliable idle=halt nokaslr norandmaps \
-             random.trust_cpu=off cpu_init_udelay=0 cpuhp.parallel=0 schedstats=enable",
-            cpus
+            "nr_cpus={cpus} tsc_early_khz={cpus}000000 tsc=reliable idle=halt nokaslr norandmaps \
+             random.trust_cpu=off cpu_init_udelay=0 cpuhp.parallel=0 schedstats=enable"
         )
     }
 }

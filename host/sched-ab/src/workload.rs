@@ -2,10 +2,10 @@
 
 //! The workloads that a comparison can run.
 
-use std::path::PathBuf;
+use std::{collections::BTreeMap, path::PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::{initramfs, paths::Paths};
 
@@ -43,7 +43,7 @@ pub struct Metric {
 }
 
 /// Which of two results is the better one.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Better {
     /// As of times.
@@ -133,26 +133,22 @@ impl Workload {
         shell_words::split(args).with_context(|| format!("bad arguments '{args}'"))
     }
 
-    /// Its file on the host.
-    ///
-    /// # Errors
-    ///
-    /// When the package is not installed, or a twin does not build.
-    pub fn program(&self, paths: &Paths) -> Result<PathBuf> {
+    /// The name of its program's file.
+    fn file(&self) -> &'static str {
         match self.source {
-            Source::Package(package) => initramfs::program(self.name, package),
-            Source::Twin => initramfs::build(paths, TWINS),
+            Source::Package(_) => self.name,
+            Source::Twin => TWINS,
         }
     }
 
     /// What the guest executes.
     pub fn command(&self, args: &[String]) -> Vec<String> {
-        let name = self.name.to_owned();
-        let program = match self.source {
-            Source::Package(_) => vec![name],
-            Source::Twin => vec![TWINS.to_owned(), name],
-        };
-        [program, args.to_vec()].concat()
+        let mut command = vec![self.file().to_owned()];
+        if self.source == Source::Twin {
+            command.push(self.name.to_owned());
+        }
+        command.extend_from_slice(args);
+        command
     }
 
     /// The results in what a run printed.
@@ -174,6 +170,24 @@ impl Workload {
                 )
             })
     }
+}
+
+/// The programs of `workloads` on the host, each once.
+///
+/// # Errors
+///
+/// When a package is not installed, or a twin does not build.
+pub fn programs<'a>(
+    paths: &Paths,
+    workloads: impl IntoIterator<Item = &'a Workload>,
+) -> Result<Vec<PathBuf>> {
+    let files = workloads.into_iter().map(|w| (w.file(), w.source));
+    let each: BTreeMap<_, _> = files.collect();
+    let programs = each.into_iter().map(|(file, source)| match source {
+        Source::Package(package) => initramfs::program(file, package),
+        Source::Twin => initramfs::build(paths, file),
+    });
+    programs.collect()
 }
 
 /// The package and the program of the twins.
@@ -321,11 +335,8 @@ fn twin(output: &str) -> Option<Vec<Value>> {
         let &[name, value, unit, better] = &words[..] else {
             return None;
         };
-        let better = match better {
-            "lower" => Better::Lower,
-            "higher" => Better::Higher,
-            _ => return None,
-        };
+        let directions = [Better::Lower, Better::Higher];
+        let better = directions.into_iter().find(|b| b.name() == better)?;
         let metric = Metric {
             name: name.to_owned(),
             unit: unit.to_owned(),

@@ -199,7 +199,8 @@ fn run(pattern: Pattern) -> Result<Vec<Metric>> {
 mod tests {
     use super::*;
 
-    /// numpy.percentile(range(1, n + 1), [50, 99, 99.9], method='inverted_cdf')
+    /// numpy.percentile(range(1, n + 1), [50, 99, 99.9], method='inverted_cdf'), but for the last of
+    /// 2000: 0.999 * 2000 is 1998, which numpy rounds up.
     #[test]
     fn percentiles_are_nearest_ranks() {
         for (n, expected) in [

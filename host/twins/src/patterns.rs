@@ -133,60 +133,63 @@ pub fn wakeups(
     Ok(metrics)
 }
 
-/// Sends a byte and waits for the answer, or the other way round.
-type Exchange = Box<dyn FnMut(u8) -> Result<u8> + Send>;
+/// One end of a connection.
+pub trait Channel: Send {
+    fn send(&mut self, byte: u8) -> Result<()>;
+    /// Waits for a byte.
+    fn receive(&mut self) -> Result<u8>;
+}
+
+impl Channel for UdpSocket {
+    fn send(&mut self, byte: u8) -> Result<()> {
+        UdpSocket::send(self, &[byte])?;
+        Ok(())
+    }
+
+    fn receive(&mut self) -> Result<u8> {
+        let mut byte = [0];
+        self.recv(&mut byte)?;
+        Ok(byte[0])
+    }
+}
+
+impl Channel for TcpStream {
+    fn send(&mut self, byte: u8) -> Result<()> {
+        Ok(self.write_all(&[byte])?)
+    }
+
+    fn receive(&mut self) -> Result<u8> {
+        let mut byte = [0];
+        self.read_exact(&mut byte)?;
+        Ok(byte[0])
+    }
+}
 
 /// A client and a server over UDP.
-pub fn udp() -> Result<(Exchange, Exchange)> {
+pub fn udp() -> Result<[UdpSocket; 2]> {
     let socket = || UdpSocket::bind("127.0.0.1:0").context("no socket for UDP");
     let (client, server) = (socket()?, socket()?);
     client.connect(server.local_addr()?)?;
     server.connect(client.local_addr()?)?;
-    Ok((
-        Box::new(move |byte| {
-            let mut answer = [0];
-            client.send(&[byte])?;
-            client.recv(&mut answer)?;
-            Ok(answer[0])
-        }),
-        Box::new(move |_| {
-            let mut question = [0];
-            server.recv(&mut question)?;
-            server.send(&question)?;
-            Ok(question[0])
-        }),
-    ))
+    Ok([client, server])
 }
 
 /// A client and a server over TCP.
-pub fn tcp() -> Result<(Exchange, Exchange)> {
+pub fn tcp() -> Result<[TcpStream; 2]> {
     let listener = TcpListener::bind("127.0.0.1:0").context("no socket for TCP")?;
-    let mut client = TcpStream::connect(listener.local_addr()?)?;
-    let (mut server, _) = listener.accept()?;
+    let client = TcpStream::connect(listener.local_addr()?)?;
+    let (server, _) = listener.accept()?;
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
-    Ok((
-        Box::new(move |byte| {
-            let mut answer = [0];
-            client.write_all(&[byte])?;
-            client.read_exact(&mut answer)?;
-            Ok(answer[0])
-        }),
-        Box::new(move |_| {
-            let mut question = [0];
-            server.read_exact(&mut question)?;
-            server.write_all(&question)?;
-            Ok(question[0])
-        }),
-    ))
+    Ok([client, server])
 }
 
 /// The byte that ends a server.
 const LAST: u8 = 1;
 
 /// See `pairs` on the command line. A trip is from before the client sends until it has the answer.
-pub fn pairs(
-    connect: fn() -> Result<(Exchange, Exchange)>,
+pub fn pairs<C: Channel>(
+    connect: fn() -> Result<[C; 2]>,
     pairs: usize,
     time: Duration,
 ) -> Result<Vec<Metric>> {
@@ -198,10 +201,15 @@ pub fn pairs(
     let trips: Vec<Vec<u64>> = thread::scope(|scope| {
         let mut clients = Vec::new();
         let mut servers = Vec::new();
-        for (mut client, mut server) in ends {
+        for [mut client, mut server] in ends {
             servers.push(scope.spawn(move || -> Result<()> {
-                while server(0)? != LAST {}
-                Ok(())
+                loop {
+                    let byte = server.receive()?;
+                    server.send(byte)?;
+                    if byte == LAST {
+                        return Ok(());
+                    }
+                }
             }));
             clients.push(scope.spawn(move || -> Result<Vec<u64>> {
                 let mut trips = Vec::new();
@@ -209,12 +217,14 @@ pub fn pairs(
                 let start = Instant::now();
                 let mut sent = 0;
                 while sent < time.as_nanos() as u64 {
-                    client(0)?;
+                    client.send(0)?;
+                    client.receive()?;
                     let answered = now(start);
                     trips.push(answered - sent);
                     sent = answered;
                 }
-                client(LAST)?;
+                client.send(LAST)?;
+                client.receive()?;
                 Ok(trips)
             }));
         }
